@@ -1,17 +1,17 @@
 /* experts: an optional ability of a backend: layers whose feed-forward is a mixture of experts.
- * Each row of a batch chooses a few of a layer's experts by its scores (the product of the row and
- * the router's matrix). The results of these experts are multiplied by the row's weights and added.
- * The matrices belong to the caller, which also computes the router's product and, as an ordinary
- * feed-forward, the shared experts.
+ * Each row of a batch chooses a few of a layer's experts by scores, which come from the product of
+ * the row and the router's matrix. Each chosen expert's result is multiplied by the expert's weight
+ * for this row, and the products are added. The caller owns the matrices. The caller also computes
+ * the router's product and, as an ordinary feed-forward, the shared experts.
  *
- * model/forward/ makes every call, on the one thread that uses the `struct compute`: in a machine,
- * that is the event loop thread while it loads the model, then the engine thread, and when the
- * engine thread has ended, the event loop thread again, which closes. (Models with experts do not
- * run in lanes.) A CPU has finished `run` and `row_gate` when they return; a GPU only queues them,
- * and compute_ops.check returns its errors.
+ * model/forward/ makes every call, on the one thread that uses the `struct compute` (compute.h): in
+ * a machine, the event loop thread opens, prepares (steps.h) and closes, and the engine thread
+ * computes. Models with experts do not run in lanes. A CPU has finished `run` and `row_gate` when
+ * they return. A GPU only queues them, and compute_ops.check returns their errors.
  *
- * On CPUs and GPUs a row's result does not depend on the other rows: the results of its experts are
- * added in the order of the experts' numbers. Only the matrices of chosen experts are read. */
+ * On CPUs and GPUs a row's result does not depend on the other rows: the results of the row's
+ * experts are added in the order of the experts' numbers. Only the matrices of chosen experts are
+ * read. */
 #ifndef COMPUTE_EXPERTS_H
 #define COMPUTE_EXPERTS_H
 
@@ -26,17 +26,17 @@
 
 struct compute;
 
-/* How a row chooses its experts, and their weights. The row's product with the router's matrix has
- * one element for each expert. With `sigmoid`, an expert's score is the sigmoid of its element;
- * otherwise it is the element. The experts with the greatest scores are chosen; of equal scores,
- * the one with the lower number. */
+/* How a row chooses its experts, and the weights of the chosen experts. The row's product with the
+ * router's matrix has one element for each expert. An expert's score is the sigmoid of its element
+ * if `sigmoid` is true, otherwise the element itself. The row chooses the experts with the greatest
+ * scores; of two experts with equal scores, the expert with the lower number. */
 struct compute_routing {
     uint32_t experts; /* Experts of the layer, 1 to COMPUTE_EXPERTS_MAX. */
     uint32_t used;    /* Experts of a row, 1 to COMPUTE_EXPERTS_USED_MAX; at most `experts`. */
     /* True: an expert's weight is the sigmoid of its element. False: the weights are the softmax of
      * all elements. */
     bool sigmoid;
-    bool normalise; /* The weights of a row's experts are divided by their sum. */
+    bool normalise; /* The weights of a row's chosen experts are divided by the sum of them. */
     float scale;    /* Factor of all weights. */
     /* The experts form `groups` groups of equal size; 0 or 1 = no groups. A row chooses only among
      * the experts of the groups_used groups with the greatest scores. The score of a group is the
@@ -58,7 +58,8 @@ struct compute_gate {
 
 /* The experts of one layer that this process has: [first, first + count) of routing.experts. Expert
  * first + i has the matrices gate[i] and up[i] of [ffn × hidden], and down[i] of [hidden × ffn].
- * The arrays are read during `open` only; matrices and biases are used until `close`. */
+ * `open` copies the arrays of pointers; the matrices, the biases and routing.choice_bias must stay
+ * valid until `close`. */
 struct compute_experts_options {
     struct compute_routing routing;
     struct compute_gate gate_kind;
@@ -70,8 +71,8 @@ struct compute_experts_options {
     const float *gate_bias, *up_bias, *down_bias;
 };
 
-/* Sizes of a workspace. One workspace is enough for all layers with these sizes, one after the
- * other. */
+/* Sizes of a workspace. All layers with these sizes can use the same workspace, one layer at a
+ * time. */
 struct compute_experts_workspace_options {
     uint32_t rows_max;      /* Most rows of a call of `run`. */
     uint32_t experts, used; /* As in struct compute_routing. */
@@ -96,15 +97,15 @@ struct compute_experts_ops {
                                   struct compute_experts_workspace **out);
     /* NULL is fine. */
     void (*workspace_close)(struct compute *c, struct compute_experts_workspace *workspace);
-    /* For each row r of `a`, computes the weighted sum of the results of those chosen experts that
-     * `e` has. Writes the sum to y[r] or, with `add`, adds it to y[r]. `router_product`
-     * [row_count × routing.experts] is the product of these rows and the router's matrix; y is
-     * [row_count × hidden]. */
+    /* For each row r of `a`, computes the weighted sum of the results of the row's chosen experts,
+     * without experts that `e` does not have (another rank has them). Writes the sum to y[r] or, if
+     * `add` is true, adds the sum to y[r]. `router_product` [row_count × routing.experts] is the
+     * product of these rows and the router's matrix; y is [row_count × hidden]. */
     void (*run)(struct compute *c, const struct compute_experts *e,
                 struct compute_experts_workspace *workspace, const float *router_product,
                 const struct compute_activations *a, uint32_t row_count, bool add, float *y);
-    /* Multiplies row r of x, which has `cols` columns, with sigmoid(gates[r]). For shared experts
-     * whose result has a weight in each row. */
+    /* Multiplies row r of x [row_count × cols] by sigmoid(gates[r]). For models that weigh the
+     * result of the shared experts in each row. */
     void (*row_gate)(struct compute *c, const float *gates, uint32_t row_count, uint32_t cols,
                      float *x);
 };

@@ -1,9 +1,11 @@
 /* group: an optional ability of a backend: devices of several processes compute one stage together,
- * each with a slice of every layer (tensor parallelism). Machines call id_make on their event loop
- * thread, and `cleave profile` on its main thread. In both, the engine thread joins the group, and
- * calls sum, sum_add, norm and gather in the forward pass. When a rank dies, compute_ops.check
- * returns an error on the other ranks. A group never changes its members: after a failure, the
- * processes of all ranks end. */
+ * each with a slice of every layer (tensor parallelism). The backends cpu/ and wait/ connect ranks
+ * on one host (meeting.h), the backend cuda/ connects ranks by NCCL.
+ *
+ * A machine calls id_make on its event loop thread, `cleave profile` on its main thread. In both,
+ * the engine thread calls `join` and, in the forward pass, sum, sum_add, norm and gather. If a rank
+ * dies, compute_ops.check returns an error on the other ranks. A group never gets other members:
+ * after a failure, the processes of all ranks end. This part does not send the id to the ranks. */
 #ifndef COMPUTE_GROUP_H
 #define COMPUTE_GROUP_H
 
@@ -12,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of the id by which the ranks of a group find each other. */
+/* Bytes of the id with which the ranks of a group find each other. */
 #define COMPUTE_GROUP_ID_BYTES 128
 
 struct compute;
@@ -28,8 +30,8 @@ struct compute_group_norm {
 #define COMPUTE_GROUP_NORMS_MAX 2
 
 struct compute_group_ops {
-    /* Makes the id of a new group. Only rank 0 calls it; the caller sends id_out to all ranks. On
-     * failure *error has the reason of the system (CPU) or of NCCL (CUDA). */
+    /* Makes the id of a new group. Only rank 0 calls id_make; the caller sends id_out to all ranks.
+     * On failure *error has the reason of the system (CPU) or of NCCL (CUDA). */
     enum status (*id_make)(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
                            struct error *error);
     /* Joins the group `id` as rank `rank` of `ranks`. Called once per device. Blocks until all
@@ -40,19 +42,19 @@ struct compute_group_ops {
                         uint32_t ranks, uint32_t timeout_ms, struct error *error);
     /* Replaces the `count` floats of y by their sums over all ranks, with the same bits on every
      * rank; CPUs add in the order of the ranks. Every rank must make the same calls of sum,
-     * sum_add, norm and gather in the same order with the same counts. A GPU queues these calls
-     * like every operation. */
+     * sum_add, norm and gather in the same order with the same counts. A GPU queues these four
+     * operations, as all others (operations.h). */
     void (*sum)(struct compute *c, size_t count, float *y);
     /* Adds to x the sums of y over all ranks; y may be overwritten. A GPU may send y rounded to
      * bfloat16. */
     void (*sum_add)(struct compute *c, size_t count, float *y, float *x);
-    /* RMSNorm (compute_ops.norm) of each of `count` arrays of rows, in place: mean(x²) is that of
-     * the row's columns on all ranks. */
+    /* RMSNorm (compute_ops.norm), in place, of each of `count` (1 to COMPUTE_GROUP_NORMS_MAX)
+     * arrays of rows. mean(x²) is the mean over the row's columns of all ranks. */
     void (*norm)(struct compute *c, const struct compute_group_norm *norms, uint32_t count,
                  float epsilon, uint32_t row_count);
-    /* Joins the rows of all ranks: row r of `rows_out` is row r of rank 0's `part` (counts[0]
-     * columns), then row r of rank 1's (counts[1] columns), and so on. Writes `rows_out` on rank 0
-     * only; the other ranks may pass NULL. */
+    /* Joins the columns of all ranks: row r of `rows_out` is row r of rank 0's `part` (counts[0]
+     * columns), then row r of rank 1's `part` (counts[1] columns), and so on. Writes `rows_out` on
+     * rank 0 only; the other ranks may pass NULL. */
     void (*gather)(struct compute *c, uint32_t row_count, const float *part, const uint32_t *counts,
                    float *rows_out);
 };

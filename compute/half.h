@@ -1,14 +1,14 @@
-/* half: scalar conversions of 16-bit and 8-bit floats in plain C, for the backends, types.c,
- * types_coded.c and model/file/packed.c. Any thread; no state. In tests they are the reference of
- * every vector conversion. The vectorised conversions of each instruction set are elsewhere
- * (cpu/vector_*.h). */
+/* half: scalar conversions of 16-bit and 8-bit floats in plain C. The CPU and CUDA backends,
+ * types.c, types_coded.c and model/file/packed.c call these functions; tests compare the vectorised
+ * conversions (cpu/vector_*.h, cuda/) with them. Any thread; no state. */
 #ifndef COMPUTE_HALF_H
 #define COMPUTE_HALF_H
 
 #include <stdint.h>
 #include <string.h>
 
-/* Return the bits of a float, and the float with given bits. */
+/* half_float_bits returns the bits of a float; half_bits_float returns the float with the given
+ * bits. */
 static inline uint32_t half_float_bits(float value)
 {
     uint32_t bits;
@@ -23,8 +23,8 @@ static inline float half_bits_float(uint32_t bits)
     return value;
 }
 
-/* IEEE binary16 to binary32: exact. Multiplying by 2^112 moves the exponent and normalises
- * subnormals. */
+/* Converts IEEE binary16 to binary32, exactly. The multiplication by 2^112 corrects the exponent
+ * and normalises subnormal numbers. */
 static inline float half_from_f16(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
@@ -35,7 +35,7 @@ static inline float half_from_f16(uint16_t half)
     return half_bits_float(half_float_bits(value) | sign);
 }
 
-/* binary32 to binary16, rounded to nearest even, as vcvtps2ph does. */
+/* Converts binary32 to binary16, rounded to nearest even, as vcvtps2ph does. */
 static inline uint16_t half_to_f16(float value)
 {
     uint32_t bits = half_float_bits(value);
@@ -53,14 +53,14 @@ static inline uint16_t half_to_f16(float value)
     return (uint16_t)(sign | (bits - 0x38000000u + 0xfffu + odd) >> 13);
 }
 
-/* bfloat16 to binary32: exact. */
+/* Converts bfloat16 to binary32, exactly. */
 static inline float half_from_bf16(uint16_t half)
 {
     return half_bits_float((uint32_t)half << 16);
 }
 
-/* binary32 to bfloat16, rounded to nearest even; magnitudes below 2^-126 become 0, as vcvtneps2bf16
- * does. */
+/* Converts binary32 to bfloat16, rounded to nearest even; magnitudes below 2^-126 become 0, as with
+ * vcvtneps2bf16. */
 static inline uint16_t half_to_bf16(float value)
 {
     uint32_t bits = half_float_bits(value), magnitude = bits & 0x7fffffffu;
@@ -70,8 +70,8 @@ static inline uint16_t half_to_bf16(float value)
     return (uint16_t)(rounded >> 16);
 }
 
-/* E4M3 (Micikevicius et al. 2022: bias 7, no infinity, all ones is NaN) to binary32: exact. The
- * result also fits into bfloat16. */
+/* Converts E4M3 (Micikevicius et al. 2022: bias 7, no infinity, all ones is NaN) to binary32,
+ * exactly. The result also fits into bfloat16. */
 static inline float half_from_e4m3(uint8_t byte)
 {
     uint32_t sign = (uint32_t)(byte & 0x80u) << 24, magnitude = byte & 0x7fu;
@@ -81,8 +81,8 @@ static inline float half_from_e4m3(uint8_t byte)
     return half_bits_float(half_float_bits(value) | sign);
 }
 
-/* binary32 to E4M3, rounded to nearest even; magnitudes above 448 become 448, as
- * cvt.rn.satfinite.e4m3x2 does. */
+/* Converts binary32 to E4M3, rounded to nearest even; magnitudes above 448 become 448, as with
+ * cvt.rn.satfinite.e4m3x2. */
 static inline uint8_t half_to_e4m3(float value)
 {
     uint32_t bits = half_float_bits(value);

@@ -1,7 +1,8 @@
-/* host: functions of struct compute_ops for backends that compute in host memory and whose
- * operations are finished when they return. cpu/ and wait/ put these functions into their tables.
- * host_X implements compute_ops.X, which operations.h describes. Callers and threads are those of
- * compute_ops (compute.h). The functions have no state and start no computation. */
+/* host: functions of struct compute_ops for backends that compute in host memory and finish every
+ * operation before it returns. The backends cpu/ and wait/ put these functions into their tables.
+ * host_X implements compute_ops.X, which operations.h describes; host_memory_copy implements
+ * memory_write and memory_read. compute.h says which threads call the functions. The functions have
+ * no state and compute nothing. */
 #ifndef COMPUTE_HOST_H
 #define COMPUTE_HOST_H
 
@@ -11,8 +12,8 @@ const struct device_memory *host_device_memory(struct compute *c); /* Returns NU
 /* Returns ST_NO_MEMORY if there is no memory. */
 enum status host_memory_take(struct compute *c, size_t floats, float **out);
 void host_memory_free(struct compute *c, float *memory);
-/* Implements memory_write and memory_read. */
 void host_memory_copy(struct compute *c, void *to, const void *from, size_t bytes);
+/* Calls done(self, number) before it returns. */
 void host_mark(struct compute *c, uint32_t number, void (*done)(void *self, uint32_t number),
                void *self);
 void host_wait(struct compute *c); /* Returns at once. */

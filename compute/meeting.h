@@ -1,15 +1,17 @@
 /* meeting: shared memory through which the ranks of a group on one host exchange numbers. Each rank
- * publishes a piece (an array of floats) and reads the pieces of the other ranks. compute/cpu/ uses
- * it to add up the ranks' results, and compute/wait/ to let the ranks of the waiting backend wait
- * for each other. The event loop thread calls meeting_make and, at the end, meeting_leave; the
- * engine thread calls everything else. Besides, worker threads of compute/cpu/ call meeting_ranks
- * and meeting_piece, and the event loop thread calls meeting_check once, before the engine thread
- * starts. The memory has no name in any file system, so nothing is left behind when a process ends.
+ * publishes a piece (an array of floats) and reads the pieces of the other ranks. The backend cpu/
+ * adds up the ranks' results with a meeting. In the backend wait/, the ranks only wait for each
+ * other. The memory has no name in any file system, so nothing is left behind when a process ends.
  * A meeting does no arithmetic, and cannot join ranks on different hosts.
  *
- * A rank that waits in meeting_exchange spins for some tens of microseconds, then sleeps. When a
- * rank's process ends or a rank leaves, the other ranks stop waiting, and every later
- * meeting_exchange fails at once. */
+ * Threads: the event loop thread calls meeting_make, meeting_check once before the engine thread
+ * starts, and meeting_leave after the engine thread has ended. The engine thread calls all
+ * functions except meeting_make and meeting_leave. The worker threads of cpu/ call meeting_ranks
+ * and meeting_piece.
+ *
+ * A rank that waits in meeting_exchange spins for 50 microseconds, then sleeps. When a rank's
+ * process ends or a rank leaves, the other ranks stop waiting within about 20 ms, and every later
+ * meeting_exchange fails. */
 #ifndef COMPUTE_MEETING_H
 #define COMPUTE_MEETING_H
 
@@ -20,7 +22,7 @@
 #include <stdint.h>
 
 #define MEETING_RANKS_MAX 16
-/* Most floats of a piece. Two pieces of each rank fit in an L2 cache of 1 MiB. */
+/* Most floats of a piece: 256 KiB. The two buffers of a rank then fit in an L2 cache of 1 MiB. */
 #define MEETING_PIECE_FLOATS 65536
 
 struct meeting; /* One rank's membership in a group. */
@@ -29,10 +31,11 @@ struct meeting; /* One rank's membership in a group. */
  * ranks have joined or this rank has left. Returns ST_NO_MEMORY or ST_IO. */
 enum status meeting_make(struct meeting **m, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
                          struct error *error);
-/* Joins a group; see compute_group_ops.join. *m is NULL or comes from meeting_make. Besides the
- * errors of compute_group_ops.join, returns ST_INVALID for an id of another kind of group or a
- * rank out of range, ST_MISMATCH if a rank joins twice or ranks disagree about their number, and
- * ST_NO_MEMORY. After an error, a *m that is not NULL may only be passed to meeting_leave. */
+/* Joins a group; see compute_group_ops.join. *m is NULL or was made by meeting_make. Returns
+ * ST_TIMED_OUT and ST_UNREACHABLE as compute_group_ops.join does; ST_INVALID for an id of another
+ * kind of group or a rank out of range; ST_MISMATCH if a rank joins twice or the ranks give
+ * different numbers of ranks; or ST_NO_MEMORY. After an error, if *m is not NULL, the caller may
+ * pass it only to meeting_check and meeting_leave. */
 enum status meeting_join(struct meeting **m, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
                          uint32_t rank, uint32_t ranks, uint32_t timeout_ms, struct error *error);
 /* Leaves the group and frees *m; the other ranks' calls of meeting_exchange then fail. NULL is
@@ -43,11 +46,11 @@ void meeting_leave(struct meeting *m);
 uint32_t meeting_rank(const struct meeting *m);
 uint32_t meeting_ranks(const struct meeting *m);
 
-/* Returns the buffer for this rank's next piece, [MEETING_PIECE_FLOATS]. It may be written while
- * other ranks still read the previous piece. */
+/* Returns the buffer for this rank's next piece, [MEETING_PIECE_FLOATS]. The caller may write to
+ * the buffer while other ranks still read the previous piece, which is in another buffer. */
 float *meeting_own_piece(const struct meeting *m);
-/* Publishes the piece in meeting_own_piece's buffer and returns when all ranks have published their
- * pieces. Returns false if the group has failed. */
+/* Publishes the piece in the buffer of meeting_own_piece, and returns when all ranks have published
+ * their pieces. Returns false if the group has failed. Requires meeting_join. */
 bool meeting_exchange(struct meeting *m);
 /* Returns the piece that `rank` published in the last meeting_exchange; valid until the next
  * meeting_exchange. */

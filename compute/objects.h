@@ -11,29 +11,30 @@
 /* A weight matrix W [rows × cols], repacked for the device. Products compute y = W · x, where x has
  * `cols` elements and y has `rows` elements. */
 struct compute_matrix;
-/* Activations in the form that this backend's matrices read. On CPUs: quantised to 8 bits in blocks
- * of 32 for quantised weights, rounded to bfloat16 for BF16 and E4M3 weights, fp32 otherwise. On
- * CUDA devices: fp32 for fp32 weights, bfloat16 otherwise, and for E4M3 weights also E4M3 if the
- * device supports it. With compute_options.exact: always fp32. Activations have several forms if a
- * layer mixes types. Norms, gate_mul, attention and compute_latent_ops.expand write them; products
- * read them. Their capacity is fixed when they are opened. */
+/* Activations in the forms that this backend's matrices read. On CPUs: quantised to 8 bits in
+ * blocks of 32 for quantised weights, rounded to bfloat16 for BF16 and E4M3 weights, fp32 for other
+ * weights. On CUDA devices: fp32 for fp32 weights, bfloat16 for other weights, and for E4M3 weights
+ * also E4M3, if the device multiplies E4M3. With compute_options.exact: always fp32. Activations
+ * have several forms if the matrices that read them have different types. Norms, gate_mul,
+ * attention and compute_latent_ops.expand write activations; products read activations. The largest
+ * number of rows is fixed when activations are opened. */
 struct compute_activations;
 struct compute_rope_table; /* Tables of cos and sin for each position. */
 
-/* Forms that activations must have to be multiplied with given matrices: the OR of
- * compute_ops.matrix_needs of these matrices. COMPUTE_REFINED may be added if only norms and
- * gate_mul write the activations: blocks of 32 with an outlier then keep about 16 bits of each
- * value, in two planes of 8 bits. Without COMPUTE_NEEDS_Q8, COMPUTE_REFINED has no effect.
- * COMPUTE_NEEDS_F32 is added for compute_ops.low_rank. */
+/* Forms of activations. Activations that are multiplied with several matrices need the OR of
+ * compute_ops.matrix_needs of these matrices, and COMPUTE_NEEDS_F32 if compute_ops.low_rank reads
+ * the activations. The caller may add COMPUTE_REFINED if only norms and gate_mul write the
+ * activations: blocks of 32 with an outlier then keep about 16 bits of each value, in two planes of
+ * 8 bits. COMPUTE_REFINED without COMPUTE_NEEDS_Q8 has no effect. */
 enum compute_needs {
     COMPUTE_NEEDS_F32 = 1,
     COMPUTE_NEEDS_Q8 = 2,
     COMPUTE_REFINED = 4,
     COMPUTE_NEEDS_BF16 = 8,
-    COMPUTE_NEEDS_F8 = 16, /* E4M3, on devices that support it. */
+    COMPUTE_NEEDS_F8 = 16, /* E4M3, on devices that multiply E4M3. */
 };
 
-/* What a feed-forward does with the product of gate. */
+/* The function that a feed-forward applies to the product with its gate matrix. */
 enum compute_activation {
     COMPUTE_SILU,    /* x / (1 + e^-x) */
     COMPUTE_GELU,    /* GELU in its tanh form (Hendrycks and Gimpel 2016). */
@@ -42,7 +43,7 @@ enum compute_activation {
 
 /* Parameters of the rotary embedding (Su et al. 2021) of a model. */
 struct compute_rope {
-    uint32_t dim; /* Rotated dimensions of a head; even. */
+    uint32_t dim; /* Number of rotated dimensions of a head; even. */
     /* True: dimensions i and i + dim/2 are rotated together, as in GPT-NeoX. False: dimensions 2i
      * and 2i + 1. */
     bool neox;
@@ -57,12 +58,12 @@ struct compute_rope {
 /* Parameters of the attention of one layer. */
 struct compute_attention {
     float scale; /* Factor of q·K. */
-    /* Tokens of the window: a row at position p reads positions p - window + 1 to p, and the ids of
-     * blocks that end before these positions are not used. 0 = all positions up to p. */
+    /* Tokens of the window: a row at position p reads positions p - window + 1 to p. Backends do
+     * not use the ids of blocks that end before these positions. 0 = all positions up to p. */
     uint32_t window;
-    float cap; /* Scores x (with `scale`) become cap * tanh(x / cap). 0 = no cap. */
-    /* [head_count], memory of the device: e^sink is added to the sum of each head's weights. NULL =
-     * none. */
+    float cap; /* Each score x (q·K times `scale`) becomes cap * tanh(x / cap). 0 = no cap. */
+    /* [head_count], in device memory: the softmax of head h adds e^sinks[h] to its sum of weights.
+     * NULL = none. */
     const float *sinks;
 };
 

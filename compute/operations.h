@@ -1,9 +1,9 @@
 /* operations: the operations of a device: open, memory, weights, and the steps of a forward pass.
  * Every backend implements all functions of struct compute_ops, except that low_rank may be NULL.
  * Six abilities that only some backends have are tables of their own (lanes.h, latent.h, group.h,
- * experts.h, steps.h, sampling.h); NULL = the backend does not have the ability. model/forward/ and
- * machine/executor/ call the functions, at most one thread at a time for a device; compute.h has
- * the exceptions. The caller decides the order of the operations of a layer.
+ * experts.h, steps.h, sampling.h). model/forward/ and machine/executor/ call the functions, at most
+ * one thread at a time for a device (compute.h has the threads and the exceptions). The caller
+ * decides the order of the operations of a layer: a backend knows no models.
  *
  * A device with memory of its own (a GPU) queues operations and returns before they are finished.
  * Their results can be used after wait, memory_read or compute_sampling_ops.sample, or when a mark
@@ -32,38 +32,41 @@ struct compute_sampling_ops;
 
 struct compute_ops {
     const char *name; /* Name of the backend: "cpu", "cuda" or "wait". */
-    /* Opens a device. The error says why it is not available. */
+    /* Opens a device. On failure *error says why the device is not available. */
     enum status (*open)(const struct compute_options *options, struct compute **out,
                         struct error *error);
     void (*close)(struct compute *c); /* NULL is fine. */
-    /* Returns what the device runs on, for logs: "avx512-vnni, 2 threads". Owned by c. */
+    /* Returns a text for logs that says what the device runs on, such as "avx512-vnni, 2 threads".
+     * c owns the text. */
     const char *(*describe)(const struct compute *c);
 
     /* Returns the memory that holds the KV-cache and the activations that travel between stages;
-     * NULL = host memory. The returned functions are called on the event loop's thread and stay
-     * valid until c is closed. */
+     * NULL = host memory. c owns the result, which stays valid until c is closed.
+     * common/device_memory.h says which thread calls the functions of the result. */
     const struct device_memory *(*device_memory)(struct compute *c);
-    /* Allocates fp32 device memory, 64-byte aligned and zeroed. On the host, pages take no memory
-     * until they are written. */
+    /* Allocates `floats` floats of device memory, 64-byte aligned and zeroed. The caller frees the
+     * memory with memory_free. If the device's memory is host memory, pages take no memory until
+     * they are written. */
     enum status (*memory_take)(struct compute *c, size_t floats, float **out);
     void (*memory_free)(struct compute *c, float *memory);
-    /* Copy between memory of memory_take and host memory, after all operations that were queued
-     * before. They return when the copy is done. If the device has failed, memory_read writes
-     * zeros. */
+    /* memory_write copies from host memory to device memory, memory_read from device memory to host
+     * memory, after all operations that were queued before. Both return when the copy is done. If
+     * the device has failed, memory_read writes zeros. */
     void (*memory_write)(struct compute *c, void *to, const void *from, size_t bytes);
     void (*memory_read)(struct compute *c, void *to, const void *from, size_t bytes);
 
     /* Calls done(self, number) when all operations that have been queued so far are finished: their
-     * results may then be copied from the device's memory. `done` is called on any thread, or by
-     * `mark` itself, in the order of the calls of mark. Operations that are queued after the mark
-     * do not wait for `done`. */
+     * results may then be copied from the device's memory. `done` runs on any thread, or inside the
+     * call of `mark`. Marks are reported in the order of the calls of `mark`. Operations that are
+     * queued after the mark do not wait for `done`. */
     void (*mark)(struct compute *c, uint32_t number, void (*done)(void *self, uint32_t number),
                  void *self);
     /* Waits until everything that was queued is finished and every mark has been reported. */
     void (*wait)(struct compute *c);
-    /* Returns ST_OK, or an error if the device has failed since it was opened. After an error, all
-     * results since the failure are invalid, no further mark is reported, and the device never
-     * computes again. A check after `wait` covers everything that was queued. */
+    /* Returns ST_OK, or an error if the device has failed since `open`. A failure is permanent: all
+     * results since the failure are invalid. A GPU that has failed reports no further mark; other
+     * devices, which fail only with their group (group.h), still report marks. A check after `wait`
+     * covers everything that was queued. */
     enum status (*check)(struct compute *c, struct error *error);
 
     /* Repacks `source` for the device; `source` and its data are read during the call only.
@@ -89,56 +92,58 @@ struct compute_ops {
     enum status (*attention_check)(struct compute *c, const struct compute_kv *kv,
                                    uint32_t head_count, struct error *error);
 
-    /* Announces that row_count rows enter the next layer, before its first operation. The last
-     * layer may compute fewer rows. */
+    /* Says that a layer of row_count rows begins. Called before the first operation of each layer.
+     * The last layer may then compute fewer rows. */
     void (*layer_begin)(struct compute *c, uint32_t row_count);
-    /* y[i] = row ids[i] of the dequantised embedding matrix m; y is [count × cols]. Writes zeros
-     * for ids that m does not have: another rank has these rows. */
+    /* y[i] = row ids[i] of the embedding matrix m, dequantised; y is [count × columns of m]. Writes
+     * zeros for ids that m does not have: another rank has these rows. */
     void (*embed)(struct compute *c, const struct compute_matrix *m, const uint32_t *ids,
                   uint32_t count, float *y);
     /* y[i] = x[rows[i]], both of `cols` columns. Requires ascending rows, and that y does not
      * overlap x. */
     void (*gather)(struct compute *c, const float *x, const uint32_t *rows, uint32_t count,
                    uint32_t cols, float *y);
-    /* RMSNorm: a[r] = x[rows_in[r]] / sqrt(mean(x²) + epsilon) * weight. rows_in NULL = row r
-     * itself. weight NULL = no norm: a[r] = x[rows_in[r]]. */
+    /* RMSNorm: a[r] = v / sqrt(mean(v²) + epsilon) * weight, where v is row rows_in[r] of x, or row
+     * r if rows_in is NULL. weight NULL = no norm: a[r] = v. */
     void (*norm)(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,
                  uint32_t cols, const float *weight, float epsilon, struct compute_activations *a);
-    /* LayerNorm (Ba et al. 2016): does what `norm` does, with each row of x minus its mean, and
-     * then adds `bias`; NULL = no bias. */
+    /* LayerNorm (Ba et al. 2016): subtracts from v (see norm) the mean of v, computes `norm` of the
+     * difference, and adds `bias`; NULL = no bias. Requires that `weight` is not NULL. */
     void (*layer_norm)(struct compute *c, const float *x, const uint32_t *rows_in,
                        uint32_t row_count, uint32_t cols, const float *weight, const float *bias,
                        float epsilon, struct compute_activations *a);
-    /* y_k = W_k · a (+ bias_k) for each of `count` (≤ 4) matrices with the same activations, in one
-     * parallel region. y_k is [row_count × rows(W_k)]. Each entry of `biases` may be NULL, and
-     * `biases` too. */
+    /* y[k] = matrices[k] · a + biases[k] for each of `count` (1 to 4) matrices, which read the same
+     * activations. A CPU computes all of them in one parallel region. y[k] is [row_count × rows of
+     * matrices[k]]. biases NULL, or biases[k] NULL = no bias. */
     void (*matmul)(struct compute *c, const struct compute_matrix *const *matrices,
                    const float *const *biases, uint32_t count, const struct compute_activations *a,
                    uint32_t row_count, float *const *y);
-    /* x += W · a: a product whose result is added to the residual stream. */
+    /* x += m · a, where x is [row_count × rows of m]: the residual stream. */
     void (*matmul_add)(struct compute *c, const struct compute_matrix *m,
                        const struct compute_activations *a, uint32_t row_count, float *x);
-    /* Adds the low-rank products of rows 0 to batch->row_count - 1 to y [rows × ranks->rows], for
-     * rows whose sequence has an adapter. Requires that `a` has COMPUTE_NEEDS_F32. NULL = the
-     * backend does not support adapters. */
+    /* For each row r of the batch whose sequence has an adapter, adds to y[r] the product of the
+     * adapter's matrices and a[r] (low_rank.h). y is [row_count × ranks->rows]. Requires that `a`
+     * has COMPUTE_NEEDS_F32. NULL = the backend does not support adapters. */
     void (*low_rank)(struct compute *c, const struct compute_low_ranks *ranks,
                      const struct compute_batch *batch, const struct compute_activations *a,
                      float *y);
-    /* Rotates q [rows × head_count * dimensions of a key] and k [rows × kv.head_count * dimensions
-     * of a key] in place, and writes k and v [as k] of every row that is not padding into the row's
-     * block. A latent cache ignores v (kv.h). rope NULL = q and k are not rotated. */
+    /* Rotates q and k in place, and writes k and v of every row that is not padding into the block
+     * of the row's position. q is [rows × head_count * dimensions of a key]; k and v are [rows ×
+     * kv->head_count * dimensions of a key]. With a latent cache, v is not used (kv.h). rope NULL =
+     * q and k are not rotated. */
     void (*rope_store)(struct compute *c, struct compute_rope_table *rope,
                        const struct compute_batch *batch, const struct compute_kv *kv,
                        uint32_t head_count, float *q, float *k, const float *v);
-    /* Causal attention with grouped heads over the paged cache (after rope_store): softmax in fp32
-     * of scale * q·K, times V. q is [rows × head_count * dimensions of a key]; the result goes to
-     * a [rows × head_count * dimensions of a value]. */
+    /* Causal attention with grouped heads over the paged cache: softmax in fp32 of scale * q·K,
+     * times V. Call it after rope_store. q is [rows × head_count * dimensions of a key]; the result
+     * is written to a, [rows × head_count * dimensions of a value]. With a latent cache, requires
+     * that `parameters` has no sinks. */
     void (*attention)(struct compute *c, const struct compute_batch *batch,
                       const struct compute_kv *kv, uint32_t head_count,
                       const struct compute_attention *parameters, const float *q,
                       struct compute_activations *a);
-    /* a = activation(gate) * up, each [row_count × cols]. up NULL = all ones; this requires an
-     * activation other than COMPUTE_SILU. */
+    /* a = activation(gate) * up, each [row_count × cols]. up NULL = all ones; then `activation`
+     * must not be COMPUTE_SILU. */
     void (*gate_mul)(struct compute *c, enum compute_activation activation, const float *gate,
                      const float *up, uint32_t row_count, uint32_t cols,
                      struct compute_activations *a);
@@ -152,20 +157,20 @@ struct compute_ops {
      * [head_dim]. */
     void (*head_norm)(struct compute *c, const float *weight, float epsilon, uint32_t row_count,
                       uint32_t head_count, uint32_t head_dim, float *x);
-    /* x += RMSNorm of y (see norm), both [row_count × cols]. */
+    /* x += RMSNorm of y (see norm); x and y are [row_count × cols]. */
     void (*norm_add)(struct compute *c, const float *y, uint32_t row_count, uint32_t cols,
                      const float *weight, float epsilon, float *x);
 
-    /* Abilities; NULL = the backend does not have the ability. A table that is not NULL has all its
-     * functions. */
+    /* Tables of abilities; NULL = the backend does not have the ability. In a table, no function is
+     * NULL. */
     const struct compute_lanes_ops *lanes;
     const struct compute_latent_ops *latent;
     const struct compute_group_ops *group;
     const struct compute_experts_ops *experts;
     const struct compute_steps_ops *steps;
     const struct compute_sampling_ops *sampling;
-    /* true: the forward pass computes each layer for all rows of a batch at once. false: it
-     * computes parts of a layer in chunks of rows that fit the caches of a CPU. */
+    /* True: the forward pass computes each layer for all rows of a batch at once. False: the
+     * forward pass computes parts of a layer in runs of rows that fit the caches of a CPU. */
     bool whole_batches;
 };
 

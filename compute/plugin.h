@@ -1,12 +1,13 @@
-/* plugin: opens backends that are separate libraries when a config names their device, so that the
- * program itself does not link CUDA. A plugin exports one symbol, COMPUTE_PLUGIN_SYMBOL, a struct
- * compute_plugin. Plugins built with other versions of these structs are refused. An opened plugin
- * is never closed. compute/device.c opens plugins, on the thread that opens the device; the plugin
- * (cuda/backend.cu) includes this header for struct compute_plugin. It opens no devices.
+/* plugin: loads a backend that is a separate library, so that the program itself does not link
+ * CUDA. compute/device.c loads the plugin when a device name asks for a GPU, on the thread that
+ * opens the device; the plugin (cuda/backend.cu) includes this header for struct compute_plugin. A
+ * plugin exports one symbol, COMPUTE_PLUGIN_SYMBOL, a struct compute_plugin. Plugins that were
+ * built with other versions of compute.h are refused. A loaded plugin stays loaded until the
+ * process ends. This part opens no devices (compute_ops.open does).
  *
  * If the environment variable CLEAVE_CUDA_PLUGIN is set and not empty, the library is the file that
- * this variable names. Otherwise it is libcleave-cuda.so beside the executable, or, if there is
- * none, in <prefix>/lib/cleave. */
+ * this variable names. Otherwise the library is libcleave-cuda.so in the folder of the executable
+ * or, if that folder does not have the file, in <prefix>/lib/cleave. */
 #ifndef COMPUTE_PLUGIN_H
 #define COMPUTE_PLUGIN_H
 
@@ -15,8 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Increase this number with each change of compute.h, or of a header that it includes, that leaves
- * the sizes in struct compute_plugin as they are. */
+/* Increase this number with each change of compute.h, or of a header that compute.h includes,
+ * unless the change also changes ops_bytes or options_bytes of struct compute_plugin. */
 #define COMPUTE_PLUGIN_ABI    4
 #define COMPUTE_PLUGIN_SYMBOL "cleave_compute_plugin"
 /* Bytes of struct compute_ops and of the tables of its abilities. */
@@ -35,10 +36,10 @@ struct compute_plugin {
     const struct compute_ops *ops;
 };
 
-/* Opens the library. Returns ST_NOT_FOUND if no file is found or it cannot be read, ST_MISMATCH if
- * the file is no plugin, was built from other headers or lacks a function, ST_UNSUPPORTED if the
- * file cannot be loaded, for example because a library that it needs is missing. *ops_out stays
- * valid until the process ends. Any thread. */
+/* Loads the library. Returns ST_NOT_FOUND if no file is found or the file cannot be read;
+ * ST_MISMATCH if the file is no plugin, was built from other headers or lacks a function; or
+ * ST_UNSUPPORTED if the file cannot be loaded, for example because a library that the plugin needs
+ * is missing. *ops_out stays valid until the process ends. Any thread. */
 enum status compute_plugin_open(const struct compute_ops **ops_out, struct error *error);
 
 /* Returns true if no function is NULL in `ops` (except low_rank) and in the tables of the abilities

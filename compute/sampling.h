@@ -1,9 +1,9 @@
-/* sampling: an optional ability of a backend: it chooses tokens where the logits are, so that
- * logits are seldom copied to the host. The engine of a machine or of `cleave profile` calls it on
- * the engine thread; only the CUDA backend has it. A device follows the rules of
- * model/forward/sampler.h: it gives the same token as the host for the same logits. (With top_p the
- * tokens may differ if the sum of the weights is within rounding errors of the limit.) It does not
- * decide when an answer ends (machine/answer.c does). */
+/* sampling: an optional ability of a backend: the device chooses tokens itself, so that logits are
+ * seldom copied to the host. Only the CUDA backend has this ability. The engine of a machine or of
+ * `cleave profile` calls `sample` on the engine thread. The device follows the rules of
+ * model/forward/sampler.h: for the same logits, the device and the host choose the same token.
+ * (With top_p the tokens may differ if a sum of weights is within rounding errors of the limit.)
+ * This part does not decide when an answer ends (machine/answer.c does). */
 #ifndef COMPUTE_SAMPLING_H
 #define COMPUTE_SAMPLING_H
 
@@ -17,12 +17,12 @@
 
 struct compute;
 
-/* A change of one logit before the draw: `add` is added; a result above 0 is divided by `divide`,
- * any other is multiplied by it; then `subtract` is subtracted (model/forward/logit_edits.h). add
- * -INFINITY = the token is not drawn. */
+/* A change of one logit before the draw (model/forward/logit_edits.h). First `add` is added. If the
+ * sum is above 0, the sum is divided by `divide`, otherwise multiplied by `divide`. Then `subtract`
+ * is subtracted. */
 struct compute_edit {
-    uint32_t id;
-    float add;
+    uint32_t id; /* The token. */
+    float add;   /* -INFINITY = the token is not drawn. */
     float divide;
     float subtract;
 };
@@ -31,7 +31,7 @@ struct compute_edit {
 struct compute_sample {
     struct sampling sampling; /* The request's rules. */
     uint32_t position;        /* Position of the new token. */
-    /* Token that is taken instead of a draw, so that its log-probability is reported;
+    /* Token that the device takes instead of a drawn token, and whose log-probability it reports;
      * COMPUTE_SAMPLE_DRAW = draw a token. */
     uint32_t forced_token;
     uint32_t masked_count;              /* Number of ids in `masked`. */
@@ -43,16 +43,17 @@ struct compute_sample {
 
 /* The token of one row. */
 struct compute_sampled {
-    /* The device cannot decide (nearly flat logits have too many candidates): the host must. */
+    /* True: the host must choose the token, because nearly flat logits have more candidates than
+     * the device can sort. */
     bool undecided;
     struct sampled sampled;
 };
 
 struct compute_sampling_ops {
     /* Chooses a token from each of `count` (≤ COMPUTE_SAMPLES_MAX) rows of logits [count × vocab]
-     * in the device's memory. Rows with edits are changed during the call and restored before it
-     * returns. edits[0..edit_count) are in the host's memory; the ids of one row are different and
-     * below `vocab`. Returns when the tokens are in sampled_out. */
+     * in the device's memory. Rows with edits are changed during the call and restored before
+     * `sample` returns. All other arrays are in host memory. The ids in one row's edits are
+     * different and below `vocab`. Returns when the tokens are in sampled_out. */
     void (*sample)(struct compute *c, float *logits, uint32_t vocab,
                    const struct compute_sample *samples, uint32_t count,
                    const struct compute_edit *edits, uint32_t edit_count,

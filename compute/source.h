@@ -1,8 +1,8 @@
 /* source: a weight matrix as its file stores it: element types, scales, slices, and dequantisation
- * in plain C, with which tests compare the kernels. model/file/ describes the matrices of a file by
- * struct compute_source, model/forward/ cuts slices for ranks, and the backends repack them. No
- * state; any thread. It owns no data, reads no files, and does not know the layouts of the
- * backends. */
+ * in plain C. model/file/ describes the matrices of a file by struct compute_source, model/forward/
+ * cuts slices for ranks, and the backends repack the slices. Code that loads models also calls the
+ * dequantisation, and tests compare the kernels with it. types.c has the functions. No state; any
+ * thread. This part owns no data, reads no files, and does not know the layouts of the backends. */
 #ifndef COMPUTE_SOURCE_H
 #define COMPUTE_SOURCE_H
 
@@ -44,21 +44,22 @@ enum compute_type {
     COMPUTE_TYPE_COUNT
 };
 
-/* Returns the name of the type, such as "Q4_1", as GGUF files write it. */
+/* Returns the name of the type: GGUF's name, such as "Q4_1", or "F8_E4M3". */
 const char *compute_type_name(enum compute_type type);
 /* Return the number of elements in a block (1, 32 or 256), and the bytes of a block. */
 uint32_t compute_type_block_elements(enum compute_type type);
 size_t compute_type_block_bytes(enum compute_type type);
-/* Dequantises `count` elements (whole blocks) to fp32. For F8_E4M3 the scales are not applied. */
+/* Dequantises `count` elements (whole blocks) to fp32. Elements of F8_E4M3 are not multiplied by
+ * their scales (struct compute_scales). */
 void compute_dequantize(enum compute_type type, const void *source, size_t count, float *out);
 
-/* Scales of an F8_E4M3 matrix: all elements in a block of `rows` × `cols` are multiplied by the
- * same number. */
+/* Scales of an F8_E4M3 matrix: all elements in a block of `rows` × `cols` elements are multiplied
+ * by the same number. */
 struct compute_scales {
     const float *values; /* One per block; NULL = no scales. */
     uint32_t rows, cols; /* Size of a block; UINT32_MAX = all rows, or all columns. */
     uint32_t stride;     /* Number of values from one row of blocks to the next. */
-    /* Position of the first element of the matrix in its block; not 0 if a slice begins inside a
+    /* Position of the matrix's first element in the first block; not 0 if a slice begins inside a
      * block. */
     uint32_t first_row, first_col;
 };
@@ -80,7 +81,7 @@ struct compute_source {
     struct compute_scales scales; /* Used only with F8_E4M3. */
 };
 
-/* Returns the bytes from one row to the next. */
+/* Returns the bytes from one row to the next; never 0. */
 size_t compute_source_row_bytes(const struct compute_source *source);
 /* Writes row `row`, dequantised and scaled, to out[0..cols). */
 void compute_source_row(const struct compute_source *source, uint32_t row, float *out);

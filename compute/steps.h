@@ -1,10 +1,13 @@
-/* steps: an optional ability of a backend: it records the operations of a batch (as a CUDA graph)
- * and queues all of them at once for later batches of the same shape. A step is one batch with the
- * arrays that its operations share (token ids, rows, block tables). The device copies these arrays
- * to its memory once, instead of once for each operation. The forward pass (model/forward/) calls
- * these functions: on the event loop thread while a machine starts (`prepare`, `next_shape` and the
- * steps of these shapes), then on the engine thread. `cleave profile` puts its own `begin` before
- * the device's. Only the CUDA backend has this ability; the forward pass works without it. */
+/* steps: an optional ability of a backend: the device records the operations of a batch (as a CUDA
+ * graph), and queues all of them at once for later batches of the same shape. A step is one batch
+ * with the arrays that its operations share (token ids, rows, block tables). The device copies
+ * these arrays to its memory once, instead of once for each operation. Only the CUDA backend has
+ * this ability; the forward pass works without it.
+ *
+ * The forward pass (model/forward/) calls these functions: while a machine starts, on the event
+ * loop thread (`prepare`, `next_shape`, and `begin` and `end` of steps with these shapes), later on
+ * the engine thread. `cleave profile` replaces `begin` by a function that may set marks_wanted and
+ * calls the device's `begin`. The device owns the recordings. */
 #ifndef COMPUTE_STEPS_H
 #define COMPUTE_STEPS_H
 
@@ -17,32 +20,33 @@ struct compute;
 
 /* One step. The arrays belong to the caller and must not change until compute_steps_ops.end. */
 struct compute_step {
-    /* Identifies the forward pass that issues the operations. A recording is used only for steps
-     * with the owner of the recorded step. */
+    /* Identifies the forward pass that issues the operations. The device uses a recording only for
+     * steps with the same owner. */
     const void *owner;
     struct compute_batch batch;
     /* Token ids of the rows that are not padding; NULL = the stage does not read tokens. */
     const uint32_t *token_ids;
-    /* [logits_count]: rows whose logits are wanted, in ascending order. */
+    /* [logits_count]: rows whose logits the caller reads, in ascending order. */
     const uint32_t *logits_rows;
     uint32_t logits_count;
-    /* The last layer is computed for all rows, also for rows without logits. */
+    /* True: the last layer is computed for all rows, also for rows without logits. */
     bool all_rows;
-    /* The caller calls compute_ops.mark between the operations, so the step is not recorded. */
+    /* True: the step is not recorded, because the caller does something between the operations
+     * (calls compute_ops.mark) or because the model has several layer groups. */
     bool marks_wanted;
     const void *residual; /* Residual stream: the activations that every layer adds to. */
     const void *kv_base;  /* KV-cache of the stage's first layer. */
     uint32_t block_tokens;
-    /* A recording of this step must be usable for contexts of up to this number of tokens, or up to
-     * the longest context of the batch if that is longer. */
+    /* A recording of this step must be usable for contexts of up to this number of tokens, and for
+     * the longest context of the batch. */
     uint32_t tokens_longest;
 };
 
 struct compute_steps_ops {
-    /* The caller makes all operations of one batch between `begin` and `end`; an operation that
+    /* The caller calls all operations of one batch between `begin` and `end`. An operation that
      * gets an array of the step uses the device's copy of the array. If a step of the same shape
      * has been recorded, `begin` queues all operations itself and returns true: the caller then
-     * calls only `end`. */
+     * calls no operation, only `end`. */
     bool (*begin)(struct compute *c, const struct compute_step *step);
     void (*end)(struct compute *c);
     /* Returns the number of rows, at most rows_max, to which the caller pads the batch, so that
@@ -50,16 +54,16 @@ struct compute_steps_ops {
     uint32_t (*padded_rows)(const struct compute *c, const struct compute_step *step,
                             uint32_t rows_max);
     /* Prepares the device, so that the first batch is not slower than later batches. Called once,
-     * after a machine has allocated models, workspaces and KV and before any batch. A GPU makes
-     * faster copies of weights in its free memory, and leaves a share of the memory for buffers
-     * that grow. */
+     * after a machine has allocated models, workspaces and KV, and before any batch. A GPU makes
+     * copies of weights that are faster to multiply. The copies take free memory, except a share
+     * for buffers that grow. */
     void (*prepare)(struct compute *c);
-    /* Returns the shape of the next decode step to record before requests need it: *rows_out rows
-     * (at most rows_max) with contexts of *tokens_out tokens. (*tokens_out may be above tokens_max:
-     * the CUDA backend rounds up to a power of two from 512 on.) `index` is 0 in the first call, 1
-     * in the second, and so on. The caller runs a step of this shape twice, with padding only.
-     * Returns false if there are no more shapes, if recording has taken longer than loading the
-     * weights did, or longer than a limit of the backend, or if the device has failed. */
+    /* Stores the shape of the next decode step that the device wants to record before requests need
+     * the step: *rows_out rows (at most rows_max) with contexts of *tokens_out tokens. (*tokens_out
+     * may be above tokens_max: the CUDA backend takes powers of two from 512 on.) `index` is 0 in
+     * the first call, 1 in the second, and so on. The caller then runs a step of this shape twice,
+     * with padding only. Returns false if there are no more shapes, if recording has taken longer
+     * than loading the weights or than a limit of the backend, or if the device has failed. */
     bool (*next_shape)(struct compute *c, uint32_t index, uint32_t rows_max, uint32_t tokens_max,
                        uint32_t *rows_out, uint32_t *tokens_out);
 };

@@ -1,9 +1,9 @@
-/* types: the quantised blocks of a GGUF file, and their common form: a group of 32 elements with
- * unsigned quants, and a scale and a minimum per 16 elements. The backends call these functions
- * when they repack weights or multiply with them, and compute_dequantize (source.h) calls them.
- * Outside compute/, this header is for code that writes blocks (model/file/packed.c); other code
- * uses source.h. Any thread; no state. The functions read rows that are in memory already, and
- * check no sizes. */
+/* types: the quantised blocks of a GGUF file, and a form that all of them can be unpacked to: a
+ * group of 32 elements with unsigned quants, and a scale and a minimum per 16 elements. The CPU and
+ * CUDA backends call these functions when they repack weights or multiply with them, and
+ * compute_dequantize (source.h) calls them. Outside compute/, only model/file/packed.c, which
+ * writes blocks, and tests include this header; other code uses source.h. Any thread; no state. The
+ * functions read rows that are in memory, check no sizes, and own nothing. */
 #ifndef COMPUTE_TYPES_H
 #define COMPUTE_TYPES_H
 
@@ -13,9 +13,9 @@
 
 /* The blocks of each type, byte for byte as in the file. `quants` are the packed integers from
  * which elements are computed. `scale` and `min` are IEEE binary16 (compute/half.h). Types with two
- * levels of scales also pack the scales of the parts of a block, in `scales` or in a field that is
- * shared with quants or signs (types_two_level_unpack); in Q4_K, Q5_K and Q2_K also their
- * minima. */
+ * levels of scales also have a scale for each part of a block (types_two_level_unpack). These
+ * scales are in `scales`, or in a field together with points or signs. In Q4_K, Q5_K and Q2_K,
+ * `scales` also has a minimum for each part. */
 struct block_q8_0 {
     uint16_t scale;
     int8_t quants[32];
@@ -155,7 +155,7 @@ struct block_iq1_s {
 struct block_iq1_m {
     uint8_t points[32];
     uint8_t points_high[16];
-    uint16_t scales[4]; /* The four highest bits of each make the f16 scale of the block. */
+    uint16_t scales[4]; /* The highest four bits of each entry make the f16 scale of the block. */
 };
 
 static_assert(sizeof(struct block_q8_0) == 34, "as in the file");
@@ -190,10 +190,10 @@ struct types_group {
     float mins[2]; /* 0 for types without minima. */
 };
 
-/* Scales of 256 elements of a type with two levels of scales (types_is_two_level): a scale of all
- * 256, and a scale of each part. A part has 32 elements for Q4_K and Q5_K, 16 for other types. An
- * element of part i is v * scale * scales[i] * types_scale_factor(type) - min * mins[i], with v as
- * for struct types_group. All products are exact in fp32. */
+/* Scales of a block of 256 elements of a type with two levels of scales (types_is_two_level): a
+ * scale of the whole block, and a scale of each part. A part has 32 elements in Q4_K and Q5_K, 16
+ * in other types. An element of part i is v * scale * scales[i] * types_scale_factor(type) - min *
+ * mins[i], with v as in struct types_group. All products are exact in fp32. */
 struct types_two_level {
     uint16_t scale;
     uint16_t min;       /* 0 for types without minima. */
@@ -217,19 +217,19 @@ float types_scale_factor(enum compute_type type);
 /* Returns the number that is subtracted from each quant of this type (struct types_group). */
 uint32_t types_quant_offset(enum compute_type type);
 
-/* Returns the 16 values that the quants of this type are indices of; NULL = the quants are the
- * values, after types_quant_offset. */
+/* Returns the table of 16 values of which the quants of this type are indices; NULL = the type has
+ * no table. The table lives as long as the process. */
 const int8_t *types_codes(enum compute_type type);
 
-/* Unpacks the 32 elements from 32 × group on, of a quantised row that begins at `row`. */
+/* Unpacks elements [32 × group, 32 × group + 32) of the quantised row that begins at `row`. */
 void types_group_unpack(enum compute_type type, const void *row, uint32_t group,
                         struct types_group *out);
-/* Does what types_group_unpack does, for the types of types_coded.c, except that it does not set
- * `mins`. Only types.c calls it. */
+/* types_group_unpack for the types of types_coded.c, but does not set `mins`. Only types.c calls
+ * this function. */
 void types_coded_group_unpack(enum compute_type type, const void *row, uint32_t group,
                               struct types_group *out);
-/* Does what types_two_level_unpack does, for the types of types_coded.c, except that it does not
- * set `min` and `mins`. Only types.c calls it. */
+/* types_two_level_unpack for the types of types_coded.c, but does not set `min` and `mins`. Only
+ * types.c calls this function. */
 void types_coded_two_level_unpack(enum compute_type type, const void *row, uint32_t block_index,
                                   struct types_two_level *out);
 #endif

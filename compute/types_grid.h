@@ -1,8 +1,9 @@
-/* types_grid: the grids of the quantized types IQ1, IQ2 and IQ3 of GGUF. A grid is a fixed list of
+/* types_grid: the grids of the quantised types IQ1, IQ2 and IQ3 of GGUF. A grid is a fixed list of
  * points. A block of such a type stores indices of points. Each point stands for 8 or 4
  * neighbouring elements, and has one coordinate for each of these elements: an index into the
- * type's list of magnitudes (in IQ1: of values). This part owns the grids. types_coded.c calls it,
- * on any thread. It does not know the magnitudes, signs or scales. */
+ * type's list of magnitudes (in IQ1: of values). This part owns the grids, and makes them in the
+ * first call. types_coded.c calls types_grid_point, on any thread. This part does not know the
+ * magnitudes, signs or scales. */
 #ifndef COMPUTE_TYPES_GRID_H
 #define COMPUTE_TYPES_GRID_H
 
@@ -18,8 +19,8 @@ enum types_grid {
     GRID_COUNT
 };
 
-/* Returns the coordinates of a point, one byte each. Requires that point_index is less than the
- * grid's number of points. */
+/* Returns the coordinates of a point, one byte each; valid until the process ends. Requires that
+ * point_index is less than the grid's number of points. */
 const uint8_t *types_grid_point(enum types_grid grid, uint32_t point_index);
 
 #endif

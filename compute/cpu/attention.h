@@ -1,22 +1,26 @@
-/* attention: causal attention of one KV head over the paged cache (F16, F32). Each isa_<isa>.c with
- * a table (kernels.h) includes this header and puts attention_run, attention_store and functions of
- * attention_fixed.h into the table; sequences.c calls them through the table, on worker threads. No
- * state, no allocation: the caller passes scratch memory. attention_fixed.h computes over caches of
- * integers, and sequences.c divides rows and heads among threads. Prompts and decodes, all sizes of
- * tiles and blocks and every order of blocks give the same bits:
+/* attention: causal attention of one KV head over the paged cache (F16, F32). isa_portable.c,
+ * isa_avx2.c and isa_avx512.c include this header and put attention_run, attention_store and
+ * functions of attention_fixed.h into their tables (kernels.h). sequences.c divides rows and heads
+ * among the device's threads, which call the functions through the table. No state, no allocation:
+ * the caller passes scratch memory. Caches of integers are not computed here, but in
+ * attention_fixed.h.
+ *
+ * The result has the same bits for prompts and decodes, for all sizes of tiles and blocks, and for
+ * every order of blocks:
  *
  *   q'   = q * scale
  *   s[t] = fma chain over d of q'[d] K[d][t]; with a cap, cap * tanh(s[t] / cap)
  *   m    = max over the row's own positions, and the sink
  *   p[t] = exp(s[t] - m), 0 where masked
- *   z    = sum of p: p[t] is added in lane t % 16, then the lanes are added up; then exp(sink - m)
+ *   z    = sum of p: p[t] is added to lane t % 16, then the lanes are added up; then exp(sink - m)
  *          is added
  *   o[d] = fma chain over t of p[t] V[t][d], times 1 / z
  *
- * In q'·K a vector has the scores of 16 tokens, or of 8 if a block's size is no multiple of 16 (the
- * cache has K with a column per token), in p·V a vector has 16 dimensions of o. So each lane
- * computes one output, as one sequential chain. A query is one head of one row. A tile is a few
- * queries times a few vectors: all queries of a tile use each loaded vector of K or V. */
+ * In q'·K, a vector has the scores of 16 tokens, or of 8 tokens if the number of tokens in a block
+ * is no multiple of 16 (in the cache, a column of K is a token). In p·V, a vector has 16 dimensions
+ * of o. So each lane computes one output, as one sequential chain. A query is one head of one row.
+ * A tile is a few queries times a few vectors: all queries of a tile use each loaded vector of K or
+ * V. */
 #ifndef COMPUTE_CPU_ATTENTION_H
 #define COMPUTE_CPU_ATTENTION_H
 
@@ -24,9 +28,9 @@
 #include "compute/cpu/rows.h"
 #include "compute/half.h"
 
-/* A decode reads the cache once, from memory, and prefetches the tokens this far ahead into the L2
- * cache. (Prefetching into a 32 KiB L1 cache is 20 % slower: 16 KB of K would displace data in
- * use.) */
+/* A decode reads the cache once, from memory, and prefetches into the L2 cache the tokens that are
+ * this far ahead. (Prefetching into a 32 KiB L1 cache is 20 % slower, because 16 KB of K displace
+ * data in use.) */
 #define AHEAD_TOKENS 128
 
 /* Returns the bytes of an element of a float cache. */
@@ -44,7 +48,8 @@ INLINE vec kv_load(enum compute_kv_dtype dtype, const uint8_t *p, uint32_t lanes
                                    : v_load_part((const float *)p, lanes);
 }
 
-/* Returns the address of the cache's KV head in the block of `token`: K of all tokens, then V. */
+/* Returns the address of KV head cache->kv_head in the block of `token`: K of the block's tokens,
+ * then V. */
 INLINE const uint8_t *head_block(const struct kernels_cache *cache, uint32_t token)
 {
     const struct compute_kv *kv = cache->kv;
@@ -70,9 +75,9 @@ struct scores {
     uint32_t count; /* Number of queries. */
 };
 
-/* Computes the scores of `rows` queries of tile `q` for `vectors` vectors of `lanes` tokens, whose
- * K begin at keys[0..vectors). `step`: bytes from one dimension of K to the next. `ahead`, if not
- * NULL, has `vectors` addresses to prefetch. `stride`: floats in `out` from one query to the
+/* Computes the scores of the `rows` queries of tile `q` for `vectors` vectors of `lanes` tokens. K
+ * of vector c begins at keys[c]. `step`: bytes from one dimension of K to the next. `ahead`:
+ * `vectors` addresses to prefetch; NULL = none. `stride`: floats in `out` from one query to the
  * next. */
 INLINE void qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t vectors, uint32_t lanes,
                     uint32_t dim, size_t step, const uint8_t *const *keys,
@@ -128,8 +133,8 @@ INLINE void qk_rows(enum compute_kv_dtype dtype, uint32_t rows, uint32_t vectors
 #undef QK_CASE
 }
 
-/* Computes the scores of all queries for tokens [token, token + vectors * lanes). Prefetches only
- * tokens before ahead_limit. */
+/* Computes the scores of all queries for tokens [token, token + vectors * lanes). Prefetches K of
+ * later tokens, but only of tokens before ahead_limit. */
 INLINE void qk_columns(const struct kernels_cache *cache, enum compute_kv_dtype dtype,
                        uint32_t token, uint32_t vectors, uint32_t lanes, uint32_t ahead_limit,
                        const struct scores *scores)
@@ -154,8 +159,9 @@ INLINE void qk_columns(const struct kernels_cache *cache, enum compute_kv_dtype 
     }
 }
 
-/* Computes the scores of all queries for tokens [first, tokens), and for the other tokens of the
- * first and of the last vector, which lie in the same blocks. With `decode`, also prefetches. */
+/* Computes the scores of all queries for tokens [first, tokens), and also for the other tokens in
+ * the vectors of the first and of the last token, which lie in the same blocks. With `decode`, also
+ * prefetches. */
 INLINE void qk_all(const struct kernels_cache *cache, enum compute_kv_dtype dtype, uint32_t first,
                    uint32_t tokens, bool decode, const struct scores *scores)
 {
@@ -178,8 +184,9 @@ INLINE void qk_all(const struct kernels_cache *cache, enum compute_kv_dtype dtyp
         qk_columns(cache, dtype, token, 1, VECTOR_LANES, ahead_limit, scores);
 }
 
-/* Replaces scores [first, tokens) of a row by exp(s - max), writes zeros before them and, up to
- * `padded`, after them, and returns 1 / sum. cap: 0 = none. sink: -infinity = none. */
+/* Turns the scores of one query into weights: scores [first, tokens) become p = exp(s - m), the
+ * entries before `first` and from `tokens` to `padded` become 0. Returns 1 / z. cap: 0 = none.
+ * sink: -infinity = none. */
 static float softmax_row(float *row, uint32_t first, uint32_t tokens, uint32_t padded, float cap,
                          float sink)
 {
@@ -230,7 +237,7 @@ struct pv_range {
     uint32_t first, end, origin;
 };
 
-/* Computes o = p·V times inverse[query] for `rows` queries and `vectors` vectors of `lanes`
+/* Computes o = p·V times inverse[query] (1 / z) for `rows` queries and `vectors` vectors of `lanes`
  * dimensions, from dimension `first` on. `stride`: floats in p from one query to the next. With
  * `decode`, also prefetches. */
 INLINE void pv_tile(const struct kernels_cache *cache, enum compute_kv_dtype dtype, uint32_t rows,
@@ -299,8 +306,8 @@ INLINE void pv_rows(const struct kernels_cache *cache, enum compute_kv_dtype dty
 #undef PV_CASE
 }
 
-/* Computes o of all queries over a latent cache. `inverse`: [query]; `block`: memory for the V of a
- * block, [token][dimension]. */
+/* Computes o of all queries over a latent cache. `inverse`: [query], 1 / z. `block`: memory for V
+ * of one block as fp32, [token][dimension]. */
 static void latent_pv(const struct kernels_cache *cache, const struct scores *scores,
                       uint32_t first_position, uint32_t heads, uint32_t window,
                       const float *inverse, float *block, float *out)
@@ -387,7 +394,7 @@ INLINE void attention_typed(const struct kernels_cache *cache, enum compute_kv_d
             memcpy(latent + i, inverse, count * sizeof(*latent));
             continue;
         }
-        /* The tile's last row sees the most tokens, the first row's window begins first. */
+        /* The tile's last row sees the latest token, the first row sees the earliest token. */
         const struct pv_range seen = {
             .first = attention_first(first_position + i / heads, parameters->window),
             .end = first_position + (i + count - 1) / heads + 1,
@@ -409,7 +416,7 @@ INLINE void attention_typed(const struct kernels_cache *cache, enum compute_kv_d
                   latent + padded_queries, out);
 }
 
-/* See kernels.attention. */
+/* kernels.attention for all types of cache. */
 static void attention_run(const struct kernels_cache *cache, uint32_t first_position, uint32_t rows,
                           uint32_t heads, const struct compute_attention *parameters,
                           const float *q, size_t q_stride, float *scratch, float *out)
@@ -425,8 +432,8 @@ static void attention_run(const struct kernels_cache *cache, uint32_t first_posi
         attention_fixed(cache, first_position, rows, heads, parameters, q, q_stride, scratch, out);
 }
 
-/* Not inlined, so that attention_store need not save registers for it when the cache is not latent.
- */
+/* kernels.store for a latent cache. Not inlined, so that attention_store saves no registers for
+ * this function if the cache is not latent. */
 static __attribute__((noinline)) void store_latent(const struct compute_kv *kv, uint8_t *block,
                                                    uint32_t token, const float *x)
 {
@@ -438,7 +445,7 @@ static __attribute__((noinline)) void store_latent(const struct compute_kv *kv, 
         rows_store_latent(kv, block, token, x);
 }
 
-/* See kernels.store. */
+/* kernels.store for all types of cache. */
 static void attention_store(const struct compute_kv *kv, uint8_t *head_block, uint32_t token,
                             const float *k, const float *v)
 {

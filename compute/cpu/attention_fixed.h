@@ -1,35 +1,39 @@
 /* attention_fixed: attention over a cache of integers (COMPUTE_KV_I16, COMPUTE_KV_I8). attention.h
- * includes this header, and attention_run there calls attention_fixed; attention_part and
- * attention_join are in struct kernels. sequences.c divides the work among the backend's worker
- * threads, which call the functions. The header allocates nothing: the caller gives the scratch
- * memory. Prompt and decode have the same definition. Q, K, V and p are integers, and a sum in
- * parentheses is the float nearest to the exact integer sum:
+ * includes this header. attention_run (attention.h) calls attention_fixed; attention_part and
+ * attention_join are in struct kernels. sequences.c divides the work among the device's threads,
+ * which call the functions. No state, no allocation: the caller passes scratch memory. This header
+ * does not write the cache (store_fixed.h does).
+ *
+ * Prompts and decodes have the same definition, so they give the same bits. In the definition, Q,
+ * K, V and p are integers, and a sum in parentheses is the float nearest to the exact integer sum:
  *
  * - The cache holds k = ks * K and v = vs * V (store_fixed.h). q is rounded to qs * Q, |Q| ≤ 4095,
  *   with qs from the greatest |q|; qs is then multiplied by the scale of attention.
  * - s[t] is computed over 64 dimensions at a time, in order: s[t] = fma((Σ Q[d] K[d][t]), ks[t],
  *   s[t]).
- * - Each segment of 512 tokens (starting at a multiple of 512) then computes:
- *    m    = the greatest s[t] that the row sees
+ * - For each segment of 512 tokens (which starts at a multiple of 512):
+ *    m    = the greatest s[t] of the tokens that the row sees
  *    e[t] = 2^max(fma(s[t], c, -(m * c)), -86) with c = qs / ln 2 (fixed_exp2)
  *    z    = Σ e, in lanes as in attention.h
- *    w[t] = e[t] * vs[t]; each 64 of them (starting at a multiple of 64) are rounded to ws * p,
- *           |p| ≤ 4095, with ws from the greatest w
- *    o[d] = fma((Σ p[t] V[t][d]), ws, o[d]) over these 64 tokens at a time, in order
- *    Finally m is multiplied by qs.
- * - Segments are joined in order: with M = max(m, m'), a = exp(m - M), b = exp(m' - M):
- *    z = fma(z, a, z' * b), o = fma(o, a, o' * b), m = M; at the end o is multiplied by 1 / z.
+ *    w[t] = e[t] * vs[t]; each group of 64 tokens (which starts at a multiple of 64) is rounded to
+ *           ws * p, |p| ≤ 4095, with ws from the greatest w of the group
+ *    o[d] = fma((Σ p[t] V[t][d]), ws, o[d]), one group of 64 tokens at a time, in order
+ *    Then m is multiplied by qs.
+ * - Segments are joined in order. The joined segments so far have m, z and o, the next segment has
+ *   m', z' and o'. With M = max(m, m'), a = exp(m - M), b = exp(m' - M):
+ *    z = fma(z, a, z' * b), o = fma(o, a, o' * b), m = M. At the end o is multiplied by 1 / z.
  * - A cap replaces s[t] by cap * tanh(s[t] * (qs / cap)) before m is computed, and qs by 1.
  * - A sink is joined last, as a segment with m' = sink, z' = 1 and o' = 0.
  * - A latent cache (compute/kv.h) has two scales per token: the first for the dimensions before the
- *   values, the second for the dimensions of the values. s[t] is computed over the former, then
- *   over the latter, 64 dimensions at a time. vs is the second scale.
- * - Tokens that the row does not see (after it, or before its window) have e = w = 0. Segments
- *   without a token that the row sees are not joined.
+ *   values, the second for the dimensions of the values. s[t] is computed over the dimensions
+ *   before the values, then over the dimensions of the values, 64 dimensions at a time. vs is the
+ *   second scale.
+ * - Tokens that the row does not see (later tokens, and tokens before the row's window) have e = w
+ *   = 0. Segments without a token that the row sees are not joined.
  *
- * So the exact sums do not depend on the order of tiles, a lane does two multiplications where fp32
- * does one, and segments of one long context can be computed in parallel. |K| and |V| are at most
- * 8191, so every sum is below 2^31: 64 * 8191 * 4095. */
+ * The exact sums do not depend on the order of tiles. A lane does two multiplications where fp32
+ * does one. Segments of one long context can be computed in parallel. |K| and |V| are at most 8191,
+ * so every sum is at most 64 * 8191 * 4095, which is below 2^31. */
 #ifndef COMPUTE_CPU_ATTENTION_FIXED_H
 #define COMPUTE_CPU_ATTENTION_FIXED_H
 
@@ -44,18 +48,20 @@ static_assert(KERNELS_SEGMENT % FIXED_GROUP == 0, "groups do not cross segments"
 #define FIXED_QUERY   4095.0f /* Greatest |Q|. */
 #define FIXED_WEIGHT  4095.0f /* Greatest |p|. */
 #define FIXED_LOG2_E  0x1.715476p+0f
-#define FIXED_LEAST   -86.0f /* Least exponent, so that e is not subnormal (slow). */
+#define FIXED_LEAST   -86.0f /* Least exponent of e: subnormal numbers would be slow. */
 #define FIXED_V_CHUNK 128    /* Tokens whose V stays in the L1 cache for all queries. */
 /* Queries whose scores stay in the L1 cache from the first product to the second. */
 #define FIXED_BAND 12
 static_assert(FIXED_BAND % QK_ROWS == 0 && FIXED_BAND % PV_ROWS == 0, "tiles do not cross bands");
 
-/* A call with at most FIXED_DECODE_ROWS rows (a decode) reads the cache from memory. While its
- * first tile of queries works on a unit, it prefetches the unit that comes FIXED_AHEAD places
- * later: the segment's K, its V, then what fixed_find_next finds. */
+/* A call with at most FIXED_DECODE_ROWS rows is a decode: the cache comes from memory, and the
+ * call's first tile of queries prefetches. While the tile works on a unit (struct fixed_unit), the
+ * tile prefetches the unit that is FIXED_AHEAD places later in the order of reading: K of the
+ * segment's units, then V of these units, then the units that fixed_find_next finds. */
 #define FIXED_AHEAD       8
 #define FIXED_DECODE_ROWS 17
 
+/* Loads `lanes` pairs of integers of the cache, widened to 16 bits. */
 INLINE ivec fixed_load(enum compute_kv_dtype dtype, const uint8_t *p, uint32_t lanes)
 {
     if (dtype == COMPUTE_KV_I8)
@@ -65,27 +71,29 @@ INLINE ivec fixed_load(enum compute_kv_dtype dtype, const uint8_t *p, uint32_t l
                                  : v_load_pairs_part((const int16_t *)p, lanes);
 }
 
-/* The first position that a row at `position` sees. */
+/* Returns the first position that a row at `position` sees. window: 0 = no window. */
 INLINE uint32_t attention_first(uint32_t position, uint32_t window)
 {
     return window != 0 && position >= window ? position + 1 - window : 0;
 }
 
-/* Addresses of 16 tokens (of 8, if blocks are not multiples of 16 tokens). */
+/* A unit: the addresses of 16 tokens of one KV head in one block; of 8 tokens if the number of
+ * tokens in a block is no multiple of 16. */
 struct fixed_unit {
     const uint8_t *scales; /* Scales of K. The block's scales of V follow its scales of K. */
     const uint8_t *keys;
     const uint8_t *values;
 };
 
-/* State of one call of attention. The arrays are in its scratch memory. */
+/* State of one call of attention. The arrays are in the call's scratch memory. A band is a job with
+ * some of the queries, whose scores stay in the L1 cache (fixed_band). */
 struct fixed_job {
     uint32_t dim;       /* Dimensions of a key. */
     uint32_t value_dim; /* Dimensions of a value. */
     uint32_t block_tokens;
-    uint32_t first_query; /* First query of this band, counted in the whole call. */
-    uint32_t queries;
-    uint32_t tokens;      /* Tokens of the segment, from its first to the last that a query sees. */
+    uint32_t first_query; /* Index in the call of the band's first query. */
+    uint32_t queries;     /* Number of queries. */
+    uint32_t tokens;      /* Tokens of the segment, up to the last that a query sees. */
     uint32_t window;      /* See struct compute_attention. */
     uint32_t padded;      /* `tokens` rounded up to whole vectors. */
     uint32_t nan_v;       /* First token whose V has a NaN; UINT32_MAX = none. */
@@ -98,22 +106,22 @@ struct fixed_job {
     float *scores;    /* [query][stride]: s; later weights, as 16-bit integers. */
     float *w_scale;   /* [query][FIXED_GROUPS]: ws. */
     float *v_scale;   /* [token]: vs. */
-    uint8_t *values;  /* Of a latent cache: the segment's V. */
+    uint8_t *values;  /* A latent cache's V of the segment (fixed_latent_values). */
     float *score_max; /* [query]: m. */
     float *sum;       /* [query]: z. */
     size_t stride;    /* Floats from one query's scores to the next. */
 };
 
-/* Addresses that decode prefetches while it works on a unit. It prefetches one vector for each
- * vector of the unit that it loads. */
+/* Addresses that a decode prefetches while it works on a unit: one vector to prefetch for each
+ * vector of the unit that is loaded. */
 struct fixed_ahead {
     const uint8_t *scales; /* Prefetched once. */
     const uint8_t *vector; /* The next vector to prefetch. */
     size_t step;           /* Bytes from one vector to the next. */
 };
 
-/* Returns what to prefetch for unit `read_index` in the order of reading: the units of K, then
- * those of V, then the units that are read after the segment. */
+/* Returns what to prefetch for place `read_index` in the order of reading: K of all units of the
+ * segment, then V of all units, then K of the units that are read after the segment. */
 INLINE struct fixed_ahead fixed_ahead_at(const struct fixed_job *job, enum compute_kv_dtype dtype,
                                          uint32_t read_index)
 {
@@ -129,8 +137,8 @@ INLINE struct fixed_ahead fixed_ahead_at(const struct fixed_job *job, enum compu
 }
 
 /* Computes the scores of `rows` queries for `vectors` vectors of `lanes` tokens, over `pairs` pairs
- * of dimensions. first_dims: these are the first dimensions; otherwise the results are added to
- * the scores in out. */
+ * of dimensions. first_dims: true = these are the first dimensions; false = the results are added
+ * to the scores in `out`. */
 INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t vectors,
                           uint32_t lanes, uint32_t pairs, size_t step, const uint8_t *const *keys,
                           const struct fixed_ahead *ahead, const int32_t *q, size_t q_step,
@@ -165,7 +173,8 @@ INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t v
         vec before = v_zero();
         if (!first_dims)
             before = v_load(out + c * VECTOR_LANES);
-        /* For units of half a vector, this also writes where the next unit's scores will be. */
+        /* If a unit is half a vector, this also writes to the place of the next unit's scores,
+         * which are written later. */
         v_store(out + c * VECTOR_LANES, v_fma(v_int_float(s[r][c]), k_scale[c], before));
     }
 }
@@ -236,6 +245,8 @@ INLINE void fixed_qk_units(const struct fixed_job *job, enum compute_kv_dtype dt
     }
 }
 
+/* Computes the scores of all queries for all units of the segment. With `decode`, also prefetches.
+ */
 INLINE void fixed_qk(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
                      bool latent)
 {
@@ -256,9 +267,9 @@ INLINE void fixed_qk(const struct fixed_job *job, enum compute_kv_dtype dtype, b
 
 #include "compute/cpu/attention_softmax.h"
 
-/* Adds weights · V of `rows` queries from `query` on to o, for tokens [begin, end) and `vectors`
- * vectors of dimensions, the first of which is `first_dim`. Requires begin to be a multiple of
- * FIXED_GROUP. */
+/* Adds p·V of tokens [begin, end) to `out`, for `rows` queries from `query` on and `vectors`
+ * vectors of dimensions, from dimension `first_dim` on. Requires that `begin` is a multiple of
+ * FIXED_GROUP. With `decode`, also prefetches. */
 INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
                           uint32_t rows, uint32_t vectors, uint32_t lanes, uint32_t query,
                           uint32_t first_dim, uint32_t begin, uint32_t end, float *out)
@@ -323,6 +334,7 @@ INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dty
     }
 }
 
+/* Calls fixed_pv_tile with `rows` as a constant, so that the accumulators are kept in registers. */
 INLINE void fixed_pv_rows(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
                           uint32_t rows, uint32_t vectors, uint32_t lanes, uint32_t query,
                           uint32_t first_dim, uint32_t begin, uint32_t end, float *out)
@@ -346,7 +358,7 @@ INLINE void fixed_pv_rows(const struct fixed_job *job, enum compute_kv_dtype dty
 #undef FIXED_PV_CASE
 }
 
-/* Computes all dimensions of one tile of queries. */
+/* Calls fixed_pv_tile for all dimensions of one tile of queries. */
 INLINE void fixed_pv_tokens(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
                             uint32_t query, uint32_t rows, uint32_t begin, uint32_t end, float *out)
 {
@@ -364,7 +376,8 @@ INLINE void fixed_pv_tokens(const struct fixed_job *job, enum compute_kv_dtype d
                       out);
 }
 
-/* Number of the segment's tokens up to the row's position, including those before its window. */
+/* Returns how many of the segment's first `tokens` tokens are not after the position of the query's
+ * row. The segment begins at position `begin`. Tokens before the row's window count. */
 INLINE uint32_t fixed_seen(uint32_t first_position, uint32_t heads, uint32_t query, uint32_t begin,
                            uint32_t tokens)
 {
@@ -372,7 +385,7 @@ INLINE uint32_t fixed_seen(uint32_t first_position, uint32_t heads, uint32_t que
     return seen < tokens ? seen : tokens;
 }
 
-/* Number of tokens of the segment that begins at `begin` before the window of the query's row. */
+/* Returns how many tokens from position `begin` on lie before the window of the query's row. */
 INLINE uint32_t fixed_hidden(uint32_t first_position, uint32_t heads, uint32_t window,
                              uint32_t query, uint32_t begin)
 {
@@ -380,7 +393,7 @@ INLINE uint32_t fixed_hidden(uint32_t first_position, uint32_t heads, uint32_t w
     return window != 0 && end > window && end - window > begin ? end - window - begin : 0;
 }
 
-/* Returns the tokens that a band's query sees of the segment that begins at `begin`. */
+/* Returns which tokens a query of the band sees in the segment that begins at position `begin`. */
 INLINE struct fixed_view fixed_view_of(const struct fixed_job *band, uint32_t first_position,
                                        uint32_t heads, uint32_t query, uint32_t begin)
 {
@@ -390,7 +403,7 @@ INLINE struct fixed_view fixed_view_of(const struct fixed_job *band, uint32_t fi
     return hidden < end ? (struct fixed_view){hidden, end} : (struct fixed_view){0, 0};
 }
 
-/* Computes o of all queries of a band for the segment that begins at `position`. */
+/* Computes o of all queries of a band for the segment that begins at position `position`. */
 INLINE void fixed_pv(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
                      uint32_t first_position, uint32_t heads, uint32_t position, float *out)
 {
@@ -398,11 +411,11 @@ INLINE void fixed_pv(const struct fixed_job *job, enum compute_kv_dtype dtype, b
     for (uint32_t begin = 0; begin < job->tokens; begin += FIXED_V_CHUNK)
         for (uint32_t i = 0; i < job->queries; i += PV_ROWS) {
             uint32_t rows = job->queries - i < PV_ROWS ? job->queries - i : PV_ROWS;
-            /* The tile's last row sees the most tokens. */
+            /* The tile's last row sees the latest token. */
             uint32_t seen = fixed_seen(first_position, heads, job->first_query + i + rows - 1,
                                        position, job->tokens);
             uint32_t end = seen < begin + FIXED_V_CHUNK ? seen : begin + FIXED_V_CHUNK;
-            /* The first row's window begins first. */
+            /* The tile's first row sees the earliest token. */
             uint32_t hidden =
                 fixed_hidden(first_position, heads, job->window, job->first_query + i, position);
             if (seen > begin && hidden < begin + FIXED_V_CHUNK)
@@ -411,7 +424,8 @@ INLINE void fixed_pv(const struct fixed_job *job, enum compute_kv_dtype dtype, b
         }
 }
 
-/* Joins the result of query i's next segment to the result of the segments before. */
+/* Joins the result of the next segment of query i (next_o, next_most, next_sum: o', m', z') to the
+ * result of the segments before (o, most, sum: o, m, z). */
 static void fixed_join(uint32_t i, uint32_t dim, float *o, float *most, float *sum,
                        const float *next_o, const float *next_most, const float *next_sum)
 {
@@ -426,6 +440,7 @@ static void fixed_join(uint32_t i, uint32_t dim, float *o, float *most, float *s
     }
 }
 
+/* Multiplies o of each query by 1 / z. */
 static void fixed_finish(uint32_t queries, uint32_t dim, const float *sum, float *o)
 {
     for (uint32_t i = 0; i < queries; i++)
@@ -436,7 +451,7 @@ static void fixed_finish(uint32_t queries, uint32_t dim, const float *sum, float
         }
 }
 
-/* Rounds the queries to integers. */
+/* Rounds the queries to integers: writes job->packed and job->q_scale. */
 static void fixed_pack(const struct fixed_job *job, uint32_t heads, float scale, const float *q,
                        size_t q_stride)
 {
@@ -444,7 +459,7 @@ static void fixed_pack(const struct fixed_job *job, uint32_t heads, float scale,
     for (uint32_t i = 0; i < job->queries; i++) {
         const float *from = q + i / heads * q_stride + (size_t)(i % heads) * dim;
         int16_t *to = (int16_t *)(job->packed + (size_t)i * (dim / 2));
-        /* Rows are far apart, and no hardware prefetcher follows them: prefetch two rows ahead. */
+        /* Rows are far apart, so no hardware prefetcher follows them: prefetches two rows ahead. */
         for (uint32_t d = 0; i + 2 * heads < job->queries && d < dim; d += VECTOR_LANES)
             v_prefetch_l2(from + 2 * q_stride + d);
         float magnitude = fixed_magnitude(from, dim), inverse = 0;
@@ -453,8 +468,8 @@ static void fixed_pack(const struct fixed_job *job, uint32_t heads, float scale,
             job->q_scale[i] = magnitude / FIXED_QUERY * scale;
             inverse = FIXED_QUERY / magnitude;
         }
-        /* The last vector's unused lanes are written beyond this query's end. That does no harm:
-         * the next query or, after the last one, the scores are written there later. */
+        /* The unused lanes of the last vector are written beyond the end of this query. They do no
+         * harm, because the next query or, after the last query, the scores are written later. */
         for (uint32_t d = 0; d < dim; d += VECTOR_LANES) {
             vec a = v_load_part(from + d, lanes_at(d, dim));
             v_round_store16(to + d, inverse == 0 ? v_zero() : v_mul(a, v_set(inverse)));
@@ -462,6 +477,7 @@ static void fixed_pack(const struct fixed_job *job, uint32_t heads, float scale,
     }
 }
 
+/* Returns the unit of KV head `kv_head` that begins with token `token`. */
 INLINE struct fixed_unit fixed_unit_at(const struct kernels_cache *cache,
                                        enum compute_kv_dtype dtype, uint32_t kv_head,
                                        uint32_t token)
@@ -478,8 +494,9 @@ INLINE struct fixed_unit fixed_unit_at(const struct kernels_cache *cache,
                                .values = keys + (tokens + t) * dim * element};
 }
 
-/* Finds the addresses of the segment's tokens [begin, end) without reading them. Units before the
- * unit of token `first` get the address of that unit: their own blocks may be gone. */
+/* Fills job->units with the addresses of tokens [begin, end), without reading the cache. Units
+ * before the unit of token `first` get the addresses of the unit of `first`, because a window may
+ * have passed their own blocks, which the request then no longer owns. */
 INLINE void fixed_find(struct fixed_job *job, const struct kernels_cache *cache,
                        enum compute_kv_dtype dtype, uint32_t begin, uint32_t end, uint32_t first)
 {
@@ -492,8 +509,8 @@ INLINE void fixed_find(struct fixed_job *job, const struct kernels_cache *cache,
     job->unit_count = (uint32_t)(to - job->units);
 }
 
-/* Widens the scales of V to fp32, and sets nan_v. In decode it is called after fixed_qk, which has
- * prefetched the cache lines that hold the scales of K and of V. */
+/* Fills job->v_scale with the scales of V as fp32, and sets job->nan_v. In a decode, the caller
+ * calls fixed_qk first, which prefetches the cache lines with the scales of K and of V. */
 INLINE void fixed_scales(struct fixed_job *job)
 {
     vec poison = v_zero();
@@ -512,8 +529,8 @@ INLINE void fixed_scales(struct fixed_job *job)
         job->nan_v++;
 }
 
-/* Finds what decode reads after the segment that ends at `end`: the next segment, the next KV head,
- * or the next sequence. */
+/* Appends to job->units the FIXED_AHEAD units that the thread probably reads after the segment that
+ * ends at `end`: units of the next segment, of the next KV head, or of the next sequence. */
 static void fixed_find_next(struct fixed_job *job, const struct kernels_cache *cache,
                             enum compute_kv_dtype dtype, uint32_t end, uint32_t tokens)
 {
@@ -533,7 +550,7 @@ static void fixed_find_next(struct fixed_job *job, const struct kernels_cache *c
     }
 }
 
-/* Places the arrays of a job in `scratch` (kernels_scratch_floats). */
+/* Returns a job whose arrays are in `scratch`, which has kernels_scratch_floats() floats. */
 INLINE struct fixed_job fixed_open(const struct compute_kv *kv, uint32_t queries, uint32_t window,
                                    float *scratch)
 {
@@ -558,8 +575,8 @@ INLINE struct fixed_job fixed_open(const struct compute_kv *kv, uint32_t queries
     return job;
 }
 
-/* Each product of each case is a separate function: in a common function, the compiler would keep
- * nothing in registers, and take minutes. */
+/* Defines name_qk and name_pv. Each product of each case is a function of its own: in a common
+ * function, the compiler would keep nothing in registers, and take minutes. */
 #define FIXED_PRODUCTS(name, dtype, decode)                                                        \
     static void name##_qk(const struct fixed_job *job)                                             \
     {                                                                                              \
@@ -586,8 +603,8 @@ static void fixed_i8_latent_qk(const struct fixed_job *job)
     fixed_qk(job, COMPUTE_KV_I8, false, true);
 }
 
-/* Writes the values of a segment of a latent cache to `to`, in the layout of a cache with K and V:
- * the V of two tokens next to each other. */
+/* Copies V of a segment of a latent cache to `to`, in the layout of a cache with K and V, in which
+ * the values of two tokens in one dimension are neighbours. Sets the units' `values`. */
 static void fixed_latent_values(struct fixed_job *job, enum compute_kv_dtype dtype, uint8_t *to)
 {
     const uint32_t tokens = job->unit_tokens, dim = job->value_dim;
@@ -608,8 +625,9 @@ static void fixed_latent_values(struct fixed_job *job, enum compute_kv_dtype dty
     }
 }
 
-/* Returns the job for up to `most` queries from query `first` on, whose `tokens` are the segment's
- * tokens up to the position of the last of these queries' rows (0 = none). */
+/* Returns the band of up to `most` queries from query `first` on. The band's `tokens` are the
+ * segment's tokens up to the position of the last of these queries; 0 = the queries see no token of
+ * the segment. */
 static struct fixed_job fixed_band(const struct fixed_job *job, uint32_t first_position,
                                    uint32_t heads, uint32_t begin, uint32_t first, uint32_t most)
 {
@@ -626,7 +644,7 @@ static struct fixed_job fixed_band(const struct fixed_job *job, uint32_t first_p
     return band;
 }
 
-/* Turns the scores of a band into weights. */
+/* Turns the scores of a band into integer weights. */
 static void fixed_band_softmax(const struct fixed_job *band, uint32_t first_position,
                                uint32_t heads, uint32_t begin, float cap)
 {
@@ -641,13 +659,15 @@ static void fixed_band_softmax(const struct fixed_job *band, uint32_t first_posi
                       cap != 0 ? 1 : band->q_scale[i]);
 }
 
-/* Tokens [begin, end) of a segment, without the whole groups before `first`: the first token that
- * the call's first row sees. */
+/* The tokens [begin, end) of a segment that a call computes. `first` is the first token that the
+ * call's first row sees; `begin` is the segment's begin or, if later, the begin of the group of
+ * `first`. */
 struct fixed_span {
     uint32_t begin, end, first;
 };
 
-/* Returns the segment that begins at `begin`, for rows from first_position to tokens - 1. */
+/* Returns the tokens to compute of the segment that begins at position `begin`, for rows at
+ * positions first_position to tokens - 1. */
 INLINE struct fixed_span fixed_span_of(uint32_t begin, uint32_t first_position, uint32_t tokens,
                                        uint32_t window)
 {
@@ -659,7 +679,8 @@ INLINE struct fixed_span fixed_span_of(uint32_t begin, uint32_t first_position, 
     return span;
 }
 
-/* Computes one segment's o (into `out`), m and z. decode: the first tile of queries prefetches. */
+/* Computes one segment: writes o to `out`, m to job->score_max and z to job->sum. decode: the first
+ * tile of queries prefetches. */
 static void fixed_segment(struct fixed_job *job, const struct kernels_cache *cache, bool decode,
                           uint32_t first_position, uint32_t heads, struct fixed_span span,
                           float cap, float *out)
@@ -697,7 +718,8 @@ static void fixed_segment(struct fixed_job *job, const struct kernels_cache *cac
     }
 }
 
-/* Joins a sink to the result of each query of one KV head. */
+/* Joins a sink to the result of each query of one KV head. sinks: [heads]; most, sum: [query], m
+ * and z. */
 static void fixed_sinks(const float *sinks, uint32_t queries, uint32_t heads, uint32_t dim,
                         float *most, float *sum, float *o)
 {
@@ -713,8 +735,8 @@ static void fixed_sinks(const float *sinks, uint32_t queries, uint32_t heads, ui
     }
 }
 
-/* Joins a segment's results to the earlier results of the queries that see a part of the segment.
- * The segment's results are in `next`. For the call's first segment, next == out. */
+/* Joins the results of a segment (o in `next`, m and z in `job`) to the earlier results of the
+ * queries that see a token of the segment. For the call's first segment, next == out. */
 static void fixed_join_seen(const struct fixed_job *job, uint32_t first_position, uint32_t heads,
                             struct fixed_span span, const float *next, float *out, float *most,
                             float *sum)
@@ -736,8 +758,7 @@ static void fixed_join_seen(const struct fixed_job *job, uint32_t first_position
     }
 }
 
-/* Computes attention of one KV head for `rows` rows from first_position on: `out` is
- * [rows x heads][value_dim]. See kernels.attention. */
+/* kernels.attention for integer caches. `out` is [rows × heads][value_dim]. */
 static void attention_fixed(const struct kernels_cache *cache, uint32_t first_position,
                             uint32_t rows, uint32_t heads,
                             const struct compute_attention *parameters, const float *q,
@@ -764,7 +785,8 @@ static void attention_fixed(const struct kernels_cache *cache, uint32_t first_po
     fixed_finish(job.queries, dim, sum, out);
 }
 
-/* Computes one segment of one decoded row: [heads][dim] of o, then m and z of each head. */
+/* kernels.attention_part. Writes to `part` o of all heads, [heads][value_dim], then m of each head,
+ * then z of each head. */
 static void attention_part(const struct kernels_cache *cache, uint32_t position, uint32_t heads,
                            const struct compute_attention *parameters, const float *q,
                            uint32_t segment, float *scratch, float *part)
@@ -779,7 +801,7 @@ static void attention_part(const struct kernels_cache *cache, uint32_t position,
         parameters->cap, part);
 }
 
-/* Joins the `count` results of attention_part; o of the heads is then in parts[0..heads × dim). */
+/* kernels.attention_join. Writes o of the heads to parts[0..heads × dim). */
 static void attention_join(uint32_t heads, uint32_t dim, uint32_t count, size_t stride,
                            const float *sinks, float *parts)
 {

@@ -1,12 +1,14 @@
-/* attention_softmax: the softmax of a segment of an integer cache: turns scores into rounded
- * weights. Only attention_fixed.h includes this header, after struct fixed_job. The opening comment
- * of attention_fixed.h defines the results, and m, z, qs and ws. The functions run on worker
- * threads and keep no state. They read no KV except the scales. */
+/* attention_softmax: the softmax of a segment of an integer cache: turns scores into integer
+ * weights. Only attention_fixed.h includes this header, after struct fixed_job, and calls the
+ * functions, on the device's threads. The opening comment of attention_fixed.h defines the results,
+ * and m, z, e, w, p, qs, vs and ws. No state. The functions read no KV, only the scales of V that
+ * struct fixed_job has. */
 #ifndef COMPUTE_CPU_ATTENTION_SOFTMAX_H
 #define COMPUTE_CPU_ATTENTION_SOFTMAX_H
 
-/* x[i] = 2^max(x[i], FIXED_LEAST) with a relative error of at most 2.6e-6 (minimax). Weights are
- * rounded more coarsely afterwards, to 1 / 8190 of the greatest. */
+/* Replaces each of `count` vectors x[i] by 2^max(x[i], FIXED_LEAST), with a relative error of at
+ * most 2.6e-6 (minimax polynomial). The error does not matter, because weights are then rounded to
+ * multiples of 1 / 4095 of the greatest weight. */
 INLINE void fixed_exp2(vec *x, uint32_t count)
 {
     static const float factors[] = {0x1.ca1440p-5f, 0x1.ec06dap-3f, 0x1.62e0dcp-1f, 0x1.ffffe8p-1f};
@@ -20,8 +22,8 @@ INLINE void fixed_exp2(vec *x, uint32_t count)
     ROWS_EACH(i, count) x[i] = v_scale_exponent(p[i], rounded[i]);
 }
 
-/* Turns ROWS_EXP_VECTORS vectors of scores, of tokens that the query sees, into weights w, which
- * include the scales of V. Adds the weights without these scales to *sum. */
+/* Computes w of ROWS_EXP_VECTORS vectors of scores, and adds their e to *sum. Requires that the
+ * query sees all tokens of the vectors. */
 INLINE void fixed_weigh(const float *row, const float *v_scale, vec slope, vec origin, vec *sum,
                         vec *w)
 {
@@ -31,8 +33,9 @@ INLINE void fixed_weigh(const float *row, const float *v_scale, vec slope, vec o
     ROWS_EACH(i, ROWS_EXP_VECTORS) w[i] = v_mul(w[i], v_load(v_scale + i * VECTOR_LANES));
 }
 
-/* Turns one group of scores into weights. Tokens before `hidden` and from `seen` on get weight 0.
- * Only the first `stored` tokens have scores. */
+/* Computes w of one group of FIXED_GROUP tokens, and adds their e to *sum. Tokens before `hidden`
+ * and from `seen` on, which the query does not see, get e = w = 0. Only the first `stored` tokens
+ * have scores. */
 INLINE void fixed_weigh_edge(const float *row, const float *v_scale, vec slope, vec origin,
                              vec *sum, uint32_t hidden, uint32_t seen, uint32_t stored, vec *w)
 {
@@ -52,12 +55,13 @@ INLINE void fixed_weigh_edge(const float *row, const float *v_scale, vec slope, 
             w[i] = v_mul(w[i], v_load(v_scale + t));
         }
         w[i] = v_keep(w[i], lanes);
-        if (before > 0) /* The scale of such a token may be NaN. */
+        if (before > 0) /* Again, because vs of a dropped token may be NaN. */
             w[i] = v_drop(w[i], before);
     }
 }
 
-/* Rounds the weights of a group's first `stored` tokens to integers and a scale. */
+/* Rounds w of a group's first `stored` tokens to integers p, which are written to `to`, and the
+ * scale ws. */
 INLINE void fixed_round(const vec *w, uint32_t stored, float *w_scale, int16_t *to)
 {
     vec greatest = w[0];
@@ -72,14 +76,16 @@ INLINE void fixed_round(const vec *w, uint32_t stored, float *w_scale, int16_t *
     }
 }
 
-/* The tokens [begin, end) of a segment that a query sees; 0, 0 = none. */
+/* Tokens [begin, end) of a segment, counted from the first token of the job: those that a query
+ * sees. 0, 0 = none. */
 struct fixed_view {
     uint32_t begin, end;
 };
 
-/* Stores m, the greatest score that a query sees, in job->score_max. The scores after the view, and
- * those before the view in its first vector, become -infinity. The caller does this for all queries
- * before fixed_softmax, so that the CPU can compute on several queries at the same time. */
+/* Stores m of a query (not yet multiplied by qs) in job->score_max. Scores after the view, and
+ * scores before the view in the view's first vector, become -infinity. The caller calls this
+ * function for all queries before it calls fixed_softmax, so that the CPU can compute on several
+ * queries at the same time. */
 static void fixed_most(const struct fixed_job *job, uint32_t query, struct fixed_view view)
 {
     const uint32_t tokens = view.end;
@@ -100,7 +106,7 @@ static void fixed_most(const struct fixed_job *job, uint32_t query, struct fixed
     job->score_max[query] = v_fold_max(v_max(most[0], most[1]));
 }
 
-/* Returns true if V of a token in the view has a NaN. */
+/* Returns true if vs of a token in the view is NaN. */
 static bool fixed_view_nan(const struct fixed_job *job, struct fixed_view view)
 {
     if (view.begin == 0 || job->nan_v >= view.end)
@@ -111,16 +117,16 @@ static bool fixed_view_nan(const struct fixed_job *job, struct fixed_view view)
     return false;
 }
 
-/* Turns the query's scores of the view into integer weights, in place, with 0 for all other tokens
- * up to `padded`. q_scale: job->q_scale[query], or 1 if the scores were capped. Also stores z and
- * ws, and multiplies m by q_scale. Each step is done for several vectors, so that no
- * step waits for the one before it. */
+/* Turns the query's scores into integer weights p, in place; tokens outside the view get 0, up to
+ * job->padded. Also stores z and ws, and multiplies m by q_scale. q_scale: job->q_scale[query], or
+ * 1 if the scores were capped. Each step is done for several vectors before the next step, so that
+ * the CPU works on several vectors at the same time. */
 static void fixed_softmax(const struct fixed_job *job, uint32_t query, struct fixed_view view,
                           float q_scale)
 {
     const uint32_t tokens = view.end;
     const float *row = job->scores + query * job->stride;
-    int16_t *to = (int16_t *)row; /* Never ahead of the scores that are still to be read. */
+    int16_t *to = (int16_t *)row; /* Never overtakes the scores that are still to be read. */
     float *w_scale = job->w_scale + (size_t)query * FIXED_GROUPS;
     const float slope = q_scale * FIXED_LOG2_E;
     const vec slopes = v_set(slope), origin = v_set(-(job->score_max[query] * slope));
@@ -155,7 +161,7 @@ static void fixed_softmax(const struct fixed_job *job, uint32_t query, struct fi
     job->sum[query] = fixed_view_nan(job, view) ? NAN : v_fold_add(sum);
 }
 
-/* Caps the scores of a query: x becomes cap * tanh(x * qs / cap). */
+/* Caps the scores of a query in the view: s becomes cap * tanh(s * (qs / cap)). */
 static void fixed_cap(const struct fixed_job *job, uint32_t query, struct fixed_view view,
                       float cap)
 {

@@ -1,11 +1,12 @@
-/* cpu: the internal state of the CPU backend and the functions that its files share. No part
- * outside compute/cpu/ includes it, except tests. A device computes one operation at a time, for
- * one calling thread (compute.h says which); the operation hands work items to the worker threads.
- * When a batch runs in lanes (compute/lanes.h), a worker thread calls the operations of a lane,
- * which is a struct compute with one thread. A function cpu_X without a comment implements
- * compute_ops.X; cpu_lanes_X and cpu_lane implement struct compute_lanes_ops, cpu_group_X
- * implements struct compute_group_ops. Their headers describe these functions. The arithmetic is in
- * kernels.h. */
+/* cpu: the state of the CPU backend and the functions that its files share. Outside compute/cpu/,
+ * only tests include this header. A device computes one operation at a time, for one calling thread
+ * (compute.h says which thread calls). The operation divides its work into items, which the calling
+ * thread and the worker threads compute (workers.h). When a batch runs in lanes (compute/lanes.h),
+ * each of these threads calls the operations of a lane, which is a struct compute with one thread.
+ *
+ * A function cpu_X without a comment implements compute_ops.X (compute/operations.h). cpu_lanes_X
+ * and cpu_lane implement struct compute_lanes_ops (compute/lanes.h), cpu_group_X implements struct
+ * compute_group_ops (compute/group.h). This header has no arithmetic: kernels.h has. */
 #ifndef COMPUTE_CPU_CPU_H
 #define COMPUTE_CPU_CPU_H
 
@@ -16,8 +17,8 @@
 #include "compute/low_rank.h"
 
 /* A work item is a piece of an operation that one thread computes. In a row-wise operation, an item
- * is one tile (kernels.h). From ITEM_TILES_MANY tiles per thread on, an item is all tiles that fit
- * in ITEM_ROWS rows: some microseconds of work. */
+ * is one tile, a few rows (TILE_ROWS in kernels.h). If there are at least ITEM_TILES_MANY tiles per
+ * thread, an item is all tiles that fit in ITEM_ROWS rows: some microseconds of work. */
 #define ITEM_ROWS       12
 #define ITEM_TILES_MANY 4
 
@@ -27,8 +28,9 @@ struct cpu_scratch {
     size_t floats;
 };
 
-/* Memory for attention of few rows with long contexts: each segment (KERNELS_SEGMENT tokens) of a
- * sequence and KV head is a work item. */
+/* Memory for attention of few rows with long contexts (sequences.c): a work item is then one
+ * segment (KERNELS_SEGMENT tokens) of one sequence and KV head. In this struct, 16 heads that share
+ * a latent cache count as a KV head. */
 struct cpu_segments {
     float *parts;                 /* Results of the segments (kernels.attention_part). */
     size_t floats;                /* Number of floats in `parts`. */
@@ -36,44 +38,45 @@ struct cpu_segments {
     uint32_t heads;               /* Number of entries in `unfinished`. */
 };
 
-/* The share of a product's work items with which one thread begins (workers_share). At the end of
- * its share, the thread prefetches the weights that it will read next. */
+/* What a thread prefetches at the end of its share of a product: the weights that the thread
+ * probably reads in the next product. The share is the work items [first_item, end_item) with which
+ * the thread begins (workers_share). */
 struct cpu_weights_ahead {
     _Alignas(64) uint32_t first_item;
     uint32_t end_item;
     uintptr_t end;  /* Address after the last weight of the share. */
-    uintptr_t next; /* Address of the first weight that the thread reads in the next product. */
+    uintptr_t next; /* Address of the first weight of the thread's next share. */
 };
 
-/* What an environment variable says about a choice that is otherwise measured. */
+/* A choice that an environment variable makes: AUTO = the backend measures and decides. */
 enum cpu_choice { CPU_CHOICE_AUTO, CPU_CHOICE_NEVER, CPU_CHOICE_ALWAYS };
 
-/* Which forms are unpacked before they are multiplied with many rows. */
+/* Whether products of many rows first unpack each group of weights to bytes (unpack_choice.c). */
 struct unpack_choice {
-    enum cpu_choice rule;
-    bool known[FORM_QUANTISED_COUNT]; /* pays[form] was measured. */
-    bool pays[FORM_QUANTISED_COUNT];
+    enum cpu_choice rule;             /* CLEAVE_UNPACK; NEVER if the kernels cannot unpack. */
+    bool known[FORM_QUANTISED_COUNT]; /* pays[form] has been measured. */
+    bool pays[FORM_QUANTISED_COUNT];  /* Unpacking makes products of this form faster. */
 };
 
 /* A device, or one of its lanes. */
 struct compute {
     struct lanes *lanes; /* NULL = the device has one thread, or this struct is a lane. */
-    /* Connects the device to the other ranks of its group; NULL = no group. */
+    /* Connects the device to the other ranks of its group (compute/meeting.h); NULL = no group. */
     struct meeting *meeting;
-    /* Index in compute_matrix.next of the entry for thread 0 of this struct: 0 for the device, the
+    /* Index in compute_matrix.next of the entry for thread 0 of this struct: 0 for a device, the
      * number of the device's threads + i for lane i. */
     uint32_t ahead_base;
     const struct kernels *kernels;       /* Functions of the instruction set in use. */
     const struct kernels_floats *floats; /* Products of float weights. */
-    struct workers *workers;
+    struct workers *workers;             /* The threads of this struct; a lane has one. */
     struct unpack_choice unpack;
-    bool exact;    /* compute_options.exact. */
-    bool prefetch; /* kernels_product.prefetch of all products. */
-    struct arena weights;
+    bool exact;                                /* compute_options.exact. */
+    bool prefetch;                             /* kernels_product.prefetch of all products. */
+    struct arena weights;                      /* Memory of all matrices; a lane has none. */
     const struct compute_matrix *last_product; /* First matrix of the last product; NULL = none. */
     struct cpu_weights_ahead ahead[WORKERS_THREADS_MAX]; /* Per thread. */
     struct cpu_scratch scratch[WORKERS_THREADS_MAX];     /* Per thread. */
-    /* [first_items_max]: index of the first work item of each sequence; used by attention. */
+    /* [first_items_max]: index of each sequence's first work item in attention. */
     uint32_t *first_items;
     uint32_t first_items_max;
     struct cpu_segments segments;
@@ -93,19 +96,20 @@ struct compute_matrix {
     size_t group_bytes;
     uint8_t *data;
     struct arena_chunk *chunk; /* The chunk that `data` is in. */
-    /* Scales of an F8_E4M3 matrix. The kernels multiply each product with unscaled weights by its
-     * scale. The columns form scale_blocks blocks of scale_cols columns; the first block has
-     * scale_first columns. */
-    float *scales; /* [groups][scale_blocks][GROUP_ROWS]; NULL = not scaled. */
+    /* Scales of an F8_E4M3 matrix: [groups][scale_blocks][GROUP_ROWS]; NULL = not scaled. The
+     * columns form scale_blocks blocks of scale_cols columns; the first block has scale_first
+     * columns, the last block may have fewer. A kernel multiplies the unscaled weights of one
+     * block; matmul.c multiplies the result by the block's scale. */
+    float *scales;
     uint32_t scale_blocks;
     uint32_t scale_first, scale_cols;
-    /* [threads of the device, then lanes]: address of the weights that the thread read after its
-     * share of this matrix in the last forward pass (see cpu_weights_ahead.next); 0 = not known
-     * yet. */
+    /* [threads of the device, then lanes]: address of the first weight that the thread read in the
+     * product after the product that began with this matrix, in the last forward pass. The next
+     * forward pass uses the address as cpu_weights_ahead.next. 0 = not known yet. */
     uintptr_t *next;
 };
 
-/* Activations in the forms that `needs` asks for. */
+/* Activations in the forms of `needs`. */
 struct compute_activations {
     uint32_t rows_max;
     uint32_t cols;
@@ -113,8 +117,7 @@ struct compute_activations {
     /* [rows_max][cols]. Without COMPUTE_NEEDS_F32, only attention and compute_latent_ops.expand use
      * this array, for intermediate results. */
     float *floats;
-    /* [rows_max] rows of bfloat16, written by kernels_floats.round; NULL = no
-     * COMPUTE_NEEDS_BF16. */
+    /* [rows_max] rows as kernels_floats.round writes them; NULL = no COMPUTE_NEEDS_BF16. */
     uint8_t *rounded;
     size_t rounded_stride; /* Bytes of a row of `rounded`. */
     /* Rows of a tile of the batch that was written last; the last tile may have fewer rows. */
@@ -129,7 +132,7 @@ struct compute_activations {
  * memory until they are written. */
 void *cpu_memory_take(size_t bytes);
 
-/* Returns the rows of a work item of a row-wise operation: a multiple of tile_rows. */
+/* Returns the number of rows of a work item of a row-wise operation: a multiple of tile_rows. */
 static inline uint32_t cpu_item_rows(const struct compute *c, uint32_t row_count,
                                      uint32_t tile_rows)
 {
@@ -137,9 +140,9 @@ static inline uint32_t cpu_item_rows(const struct compute *c, uint32_t row_count
     return many ? ITEM_ROWS / tile_rows * tile_rows : tile_rows;
 }
 
-/* Returns the rows of a tile, chosen so that all tiles of the batch are equally large, except that
- * the last tile may have fewer rows. 8 rows become tiles of 4 and 4, not of 6 and 2, so that two
- * threads get equal work. */
+/* Returns the number of rows of each tile of a batch; the last tile may have fewer rows. Tiles are
+ * as equal as possible: 8 rows become tiles of 4 and 4, not of 6 and 2, so that two threads get
+ * equal work. */
 static inline uint32_t cpu_tile_rows(uint32_t row_count)
 {
     uint32_t tiles = (row_count + TILE_ROWS - 1) / TILE_ROWS;
@@ -162,7 +165,7 @@ static inline size_t cpu_activation_block(const struct compute_activations *a, u
 }
 
 /* cpu.c: reads the environment variable `name`: auto, never or always. Not set or empty = auto.
- * Returns ST_INVALID for other values. Call it from one thread. */
+ * Returns ST_INVALID for other values. Called only when a device is opened. */
 enum status cpu_choice_read(const char *name, enum cpu_choice *out, struct error *error);
 
 /* cpu.c: frees a device or a lane with its workers and scratch memory, but not a device's lanes and
@@ -171,8 +174,8 @@ void cpu_compute_free(struct compute *c);
 
 /* lanes.c */
 /* Opens a lane for each thread of c. `when` says which batches run in lanes; the environment
- * variable CLEAVE_LANES (auto, never, always) replaces COMPUTE_LANES_AUTO. On an error, *out may
- * hold some open lanes: close it. */
+ * variable CLEAVE_LANES (auto, never, always) replaces COMPUTE_LANES_AUTO. The caller closes *out
+ * with cpu_lanes_close, also after an error: some lanes may be open. */
 enum status cpu_lanes_open(struct compute *c, enum compute_lanes when, struct lanes **out,
                            struct error *error);
 void cpu_lanes_close(struct lanes *lanes); /* NULL is fine. */
@@ -194,23 +197,23 @@ void cpu_embed(struct compute *c, const struct compute_matrix *m, const uint32_t
                uint32_t count, float *y);
 
 /* matmul.c */
-/* Most tiles of the rows that a group of W is multiplied with before the next group. 21 tiles are
- * 126 rows: best for 576 to 1536 columns. */
+/* A group of W is multiplied with at most this number of tiles of rows before the next group is
+ * read. 21 tiles are 126 rows: best for 576 to 1536 columns. */
 #define CPU_CHUNK_TILES 21
-/* A part of a product: groups [first, first + groups) of a matrix times rows [0, row_count) of
- * a. */
+/* A part of a product: groups [first, first + groups) of `matrix` times rows [0, row_count) of `a`.
+ */
 struct cpu_part {
     const struct compute_matrix *matrix;
     uint32_t first, groups;
-    const float *bias; /* Of the whole matrix; NULL = none. */
+    const float *bias; /* [rows of the matrix]; NULL = none. */
     const struct compute_activations *a;
     uint32_t row_count;
-    float *y; /* Result of the first row and of the first row of group `first`. */
-    size_t y_stride;
+    float *y;        /* Result of row 0 of `a` and the first row of group `first`. */
+    size_t y_stride; /* Floats in y from one row of `a` to the next. */
     /* Weights that the thread reads next; NULL = the weights that follow this part. */
     const uint8_t *next;
 };
-/* Computes a part on the calling worker thread. */
+/* Computes a part on the calling thread: experts.c calls it from its work items. */
 void cpu_matmul_part(const struct compute *c, const struct cpu_part *part);
 void cpu_matmul(struct compute *c, const struct compute_matrix *const *matrices,
                 const float *const *biases, uint32_t count, const struct compute_activations *a,
@@ -225,8 +228,8 @@ void cpu_matmul_add(struct compute *c, const struct compute_matrix *m,
 enum status cpu_unpack_rule(struct compute *c, struct error *error);
 /* Returns true if products of many rows with matrices of this form unpack each group first. With
  * CPU_CHOICE_AUTO, the first call for a form measures in about 0.2 ms whether unpacking is faster;
- * without memory for the measurement, the result is false. The results of products have the same
- * bits either way. Call it from one thread. */
+ * without memory for the measurement, the result is false. The choice does not change the bits of
+ * products. Only matrix.c calls this function, on the thread that opens matrices. */
 bool cpu_unpack_pays(struct compute *c, enum kernels_form form);
 
 /* activations.c */
@@ -237,7 +240,8 @@ void cpu_activations_close(struct compute *c, struct compute_activations *a);
 void cpu_activations_begin(struct compute_activations *a, uint32_t row_count);
 /* Writes columns [col, col + count) of row `row` into a->rounded and a->blocks, if `a` has these
  * arrays. With a->blocks, `col` and `count` must be multiples of 32; with a->second_planes, the
- * columns must be a whole row. Worker threads call it, each for other rows or columns. */
+ * columns must be a whole row. Several threads may call this function at once for different rows or
+ * columns. */
 void cpu_activations_quantise(const struct compute *c, const struct compute_activations *a,
                               uint32_t row, uint32_t col, uint32_t count, const float *values);
 /* Calls cpu_activations_quantise for a whole row. Does not write a->floats: the caller writes them.

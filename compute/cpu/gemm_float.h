@@ -1,12 +1,14 @@
 /* gemm_float: products of W in F32, F16 and BF16 with a tile of rows. Each isa_<isa>.c includes
  * this header once, after its vector header, and puts gemm_float and round_bf16 into its
- * kernels_floats (kernels.h). The table of isa_avx512_bf16.c has gemm_f32, gemm_f16 and a product
- * of its own for BF16; it is used only if its results equal those of gemm_float in a comparison
- * when the device is opened. matmul.c and latent.c call the products, activations.c the rounding,
- * on worker threads. No state. An output is one chain of fma over the columns in order, so a
- * product may be split between columns (in BF16 between pairs): the sum so far is kept in `out`.
- * F8_E4M3 weights are in the form of BF16 here; their scales, the bias and adding to y are left to
- * matmul.c. */
+ * kernels_floats (kernels.h). isa_avx512_bf16.c instead uses gemm_f32, gemm_f16 and a product of
+ * its own for BF16; cpu.c uses that table only if a comparison when the device is opened gives the
+ * same bits as gemm_float. Through the tables, matmul.c and latent.c call the products and
+ * activations.c the rounding, on the device's threads. No state.
+ *
+ * An output is one chain of fma over the columns in order. So a product may be split between
+ * columns (in BF16 between pairs of columns): `out` keeps the sum so far. F8_E4M3 weights have the
+ * form of BF16 here. This header does not multiply by their scales, add the bias, or write to y:
+ * matmul.c does. */
 #ifndef COMPUTE_CPU_GEMM_FLOAT_H
 #define COMPUTE_CPU_GEMM_FLOAT_H
 
@@ -20,9 +22,10 @@
 #define INLINE static inline __attribute__((always_inline))
 #endif
 
-#define FLOAT_AHEAD_BYTES (12 * 1024) /* Distance of the prefetched weights. */
+#define FLOAT_AHEAD_BYTES (12 * 1024) /* Weights are prefetched this far ahead. */
 
-/* Loads the 16 rows of a panel in one column; for BF16, in the first or second column of a pair. */
+/* Loads the weights of a panel's 16 rows in one column. For BF16, `columns` is a pair of columns,
+ * and `second` (0 or 1) selects the column. */
 INLINE vec load_weights(enum kernels_form form, const uint8_t *columns, uint32_t panel,
                         uint32_t second)
 {
@@ -35,8 +38,8 @@ INLINE vec load_weights(enum kernels_form form, const uint8_t *columns, uint32_t
     return second != 0 ? v_load_bf16_low(halves) : v_load_bf16_high(halves);
 }
 
-/* Adds columns [p->first, p->last) to f; `rows` and `panels` are constants. A step is one column,
- * or for BF16 a pair of interleaved columns. */
+/* Adds the products of columns [p->first, p->last) to the sums f. `rows` and `panels` are
+ * constants. A step is one column, or for BF16 a pair of columns whose values alternate. */
 INLINE void float_columns(const struct kernels_float *p, enum kernels_form form,
                           const uint8_t *weights, const float *x, uint32_t rows, uint32_t panels,
                           bool prefetch, vec f[TILE_ROWS][2])
@@ -65,6 +68,8 @@ INLINE void float_columns(const struct kernels_float *p, enum kernels_form form,
     }
 }
 
+/* Multiplies rows [row, row + rows) of the tile with panels [panel, panel + panels) of the
+ * group. */
 INLINE void float_tile(const struct kernels_float *p, enum kernels_form form, uint32_t row,
                        uint32_t rows, uint32_t panel, uint32_t panels, bool prefetch,
                        float out[TILE_ROWS][GROUP_ROWS])
@@ -86,8 +91,9 @@ INLINE void float_tile(const struct kernels_float *p, enum kernels_form form, ui
             v_store(&out[row + r][(panel + i) * PANEL_ROWS], f[r][i]);
 }
 
-/* GEMM_ROWS rows and one panel fit into the ISA's registers. With up to GEMM_TWO_PANEL_ROWS rows,
- * both panels are computed at once: the fma chains of one panel alone would wait for each other. */
+/* Multiplies rows [row, row + rows) with both panels. The sums of GEMM_ROWS rows and one panel fit
+ * into the ISA's registers. With up to GEMM_TWO_PANEL_ROWS rows, both panels are computed at once,
+ * because one panel alone has too few independent fma chains to keep the CPU busy. */
 INLINE void float_rows(const struct kernels_float *p, enum kernels_form form, uint32_t row,
                        uint32_t rows, float out[TILE_ROWS][GROUP_ROWS])
 {
@@ -136,8 +142,7 @@ static void gemm_f16(const struct kernels_float *p, float out[TILE_ROWS][GROUP_R
     float_form(p, FORM_F16, out);
 }
 
-/* Not inlined, so that no fma moves across the change of the floating-point mode around the call.
- */
+/* Not inlined, so that the compiler moves no fma across v_flush_begin and v_flush_end. */
 static __attribute__((noinline)) void gemm_bf16(const struct kernels_float *p,
                                                 float out[TILE_ROWS][GROUP_ROWS])
 {
@@ -157,8 +162,8 @@ static void gemm_float(const struct kernels_float *p, float out[TILE_ROWS][GROUP
     }
 }
 
-/* Rounds x to bfloat16 but keeps it as fp32, in column order, with a zero at the end if `count` is
- * odd. */
+/* kernels_floats.round: rounds x to bfloat16 but writes the values as fp32, in column order, with a
+ * zero at the end if `count` is odd. */
 static void round_bf16(const float *x, uint32_t count, void *rounded)
 {
     float *out = rounded;

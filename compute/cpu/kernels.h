@@ -1,36 +1,36 @@
 /* kernels: the functions that each instruction set (ISA) provides to the CPU backend: one table per
- * ISA, built from source text that all ISAs include (rows.h, attention.h, gemm_float.h) and from a
- * GEMM for integers that each ISA has. The other files of compute/cpu/ call the functions through
- * the table that cpu.c has chosen, mostly on worker threads.
+ * ISA. A table has functions from headers that all ISAs include (rows.h, attention.h, gemm_float.h)
+ * and an integer GEMM that is the ISA's own. The other files of compute/cpu/ call the functions
+ * through the table that cpu.c has chosen, mostly from work items (workers.h).
  *
  * The functions have no state and allocate nothing: any thread may call them. The callers divide
- * the work among threads. The bits of the results are the same for every ISA. The list below
- * defines them. In the list, amax is the greatest |x| of a block; s is the scale of a block of
- * activations; d and m are the scale and the minimum of a block of weights; f is the sum so far:
+ * the work among threads. Every ISA gives the same bits, which the list below defines. In the list,
+ * amax is the greatest |x| of a block; s is the scale of a block of activations; d and m are the
+ * scale and the minimum of a block of weights; f is the sum so far:
  *
  * - A "vector" has 16 fp32 lanes on every ISA. A sum over a row adds element i to lane i % 16 in
  *   order of i; the lanes are then folded 8, 4, 2, 1 apart.
  * - Activations are quantised per block of 32: s = amax / 127, q = x * (127 / amax) rounded to the
  *   nearest integer (ties to even). A block with amax < 2^-96 becomes zero; a block with NaN or
  *   infinity gets s = NaN, q = 0.
- * - In refined rows, blocks with an outlier keep 16 bits in two planes: q = 256 h + l. Such a block
- *   has amax * n ≥ 3 Σ amax, where the sum is over the row's n blocks in order. Then s = amax /
- *   32639; t = x * (32639 / amax); h = t / 256 and l = t - 256 h, each rounded like q, and l
- *   limited to ±127.
+ * - In refined rows, blocks with an outlier keep 16 bits in two planes: q = 256 h + l. A block has
+ *   an outlier if amax * n ≥ 3 Σ amax, where the sum is over the row's n blocks in order. Then s =
+ *   amax / 32639; t = x * (32639 / amax); h = t / 256 and l = t - 256 h, each rounded to the
+ *   nearest integer (ties to even), and l is limited to ±127.
  * - Products of quantised weights: for each block in order, acc = Σ q_w q_a (exact, integer); p = d
  *   * s; f = fma(acc, p, f); then, if the type has a minimum, f = fma(m, s * Σ q_a, f). Forms with
  *   a scale per 16 columns have two sub-blocks, each with its own p and fma (and, for Q2_K, m and
- *   Σ q_a). acc and Σ q_a are rounded to fp32 before use, which changes only sums of refined
- *   blocks: other sums have at most 24 bits. The bias is added to the finished f, and f is added to
- *   y; each addition rounds once.
+ *   Σ q_a). acc and Σ q_a are rounded to fp32 before use. Only sums of refined blocks change by
+ *   this rounding: other sums have at most 24 bits. Last, the bias is added to f, and (for a
+ *   product that adds) f is added to y; each addition rounds once.
  * - F32 and F16 weights, and all weights with compute_options.exact: f = fma(w, x, f) over the
  *   columns in order.
  * - BF16 weights: f = fma(w, x, f) with x rounded to bfloat16 (ties to even), and without subnormal
  *   numbers: an input below 2^-126 counts as 0. The exact result is rounded to 24 bits as if
  *   exponents had no lower limit; a rounded result below 2^-126 becomes 0. The instruction
- *   vdpbf16ps computes this, and fma with FTZ and DAZ set in MXCSR, too.
- * - F8_E4M3 weights: they are converted to bfloat16 (exactly), without their scales. Each block of
- *   columns that shares a scale is a product as for BF16; f is the sum, in order, of these products
+ *   vdpbf16ps computes this, and so does fma with FTZ and DAZ set in MXCSR.
+ * - F8_E4M3 weights are converted to bfloat16 (exactly), without their scales. Each block of
+ *   columns that share a scale is a product as for BF16; f is the sum, in order, of these products
  *   times their scales, with each multiplication and each addition rounded.
  * - Attention: attention.h (F16 and F32 caches), attention_fixed.h (I16 and I8 caches). */
 #ifndef COMPUTE_CPU_KERNELS_H
@@ -41,15 +41,15 @@
 #include <assert.h>
 
 #define TILE_ROWS    6  /* Most rows of activations that a kernel works on at once. */
-#define GROUP_ROWS   32 /* Rows of W in a group: two panels of 16 rows. */
-#define PANEL_ROWS   16
-#define VECTOR_LANES 16
+#define GROUP_ROWS   32 /* Rows of W in a group: two panels. */
+#define PANEL_ROWS   16 /* Rows of W in a panel. */
+#define VECTOR_LANES 16 /* Floats of a vector. */
 
 /* Tokens of an integer cache (I16, I8) that are computed as one segment (attention_fixed.h). */
 #define KERNELS_SEGMENT 512
 
-/* Forms into which a weight matrix W is repacked. They take about as much memory as W in the file.
- * layout.h has the offsets.
+/* Forms into which a weight matrix W is repacked. W takes about as much memory in its form as in
+ * the file. layout.h has the offsets.
  *
  * Quantised forms: the blocks of 32 columns of a group follow each other. Each block is 64-byte
  * aligned and has the layout
@@ -64,16 +64,17 @@
  *   bytes     column 4g + j, g = 0 … 7
  *   FIVE      nibbles, and one more vector: bit g of byte 4n + j is bit 4 of column 4g + j
  *   THREE     two bits, and one more vector, with bit 2, as in FIVE
- *   SIX       nibbles, and two more vectors; they have bits 4 and 5 as "two bits" has bits 0 and 1
+ *   SIX       nibbles, and two more vectors, which have bits 4 and 5 where a form of "two bits" has
+ *             bits 0 and 1
  *
  * The quants of the CODE and THREE forms are indices of the 16 values in kernels_product.codes.
  *
- * SUPER forms have two levels of scales, as GGUF's K types have: the scales and minima are bytes.
- * Each is multiplied by an f16 unit of its row, and scales also by kernels_product.factor. A header
- * before each 8 blocks has the units of these blocks. A row has two bytes in a block: scale and
- * minimum; or the scales of the first and of the last 16 columns; or, for TWO_SUPER, these scales
- * in low nibbles and minima in high nibbles. The second byte of CODE_SUPER is not used: it keeps
- * blocks aligned.
+ * SUPER forms have two levels of scales, as GGUF's K types have: the scales and minima are bytes,
+ * which are multiplied by f16 units of their row, and scales also by kernels_product.factor. A
+ * header before each 8 blocks has the units of these blocks. A row has two bytes in a block: scale
+ * and minimum; or the scales of the first and of the last 16 columns; or, for TWO_SUPER, these two
+ * scales in low nibbles and two minima in high nibbles. The second byte of CODE_SUPER is not used;
+ * it keeps blocks aligned.
  *
  * A group of a float form has, column by column, the values of its 32 rows; in BF16, the values of
  * two columns alternate (layout_float_offset). */
@@ -99,18 +100,18 @@ enum kernels_form {
 };
 
 /* One block of 32 columns of a tile of quantised activations: the plane h (or the only plane), and
- * sums over both planes. */
+ * sums over all planes. */
 struct kernels_block {
     int8_t quants[TILE_ROWS][32];
     float scale[TILE_ROWS];
     float scaled_sum[TILE_ROWS];     /* scale * Σ q. */
     int32_t minus_sum[2][TILE_ROWS]; /* -Σ q of all 32 columns, and -Σ q of the last 16 columns. */
-    uint8_t refined[8];              /* 1 = the row has a second plane in this block. */
+    uint8_t refined[8];              /* [row]: 1 = the row has a second plane in this block. */
 };
 
 static_assert(sizeof(struct kernels_block) == 296, "no padding");
 
-/* The second plane, l, of a block. Rows without a second plane have arbitrary values. */
+/* The second plane, l, of a block. Rows without a second plane have undefined values. */
 struct kernels_second_plane {
     int8_t quants[TILE_ROWS][32];
 };
@@ -119,8 +120,8 @@ struct kernels_second_plane {
  * activations. Row n of W times row r goes to y[r * y_stride + n]. */
 struct kernels_product {
     enum kernels_form form;
-    const int8_t *codes;    /* [16]; NULL = the form has no codes. */
-    float factor;           /* Factor of the scales of a SUPER form with codes: a power of two. */
+    const int8_t *codes; /* [16]; NULL = the form has no codes. */
+    float factor; /* Factor of the scales of a SUPER form with codes: a power of two, up to 1. */
     const uint8_t *weights; /* Weights of the first group; the groups are contiguous. */
     uint32_t groups;
     uint32_t blocks;                   /* Blocks of 32 columns. */
@@ -129,25 +130,26 @@ struct kernels_product {
     /* Second planes, one per entry of `tiles`; NULL = the activations are not refined. Read only in
      * blocks with a refined row. */
     const struct kernels_second_plane *second_planes;
-    /* The kernel unpacks each group before it multiplies the group with all rows. Ignored by tables
-     * whose kernels.unpacks is false. */
+    /* True: the kernel unpacks each group once, before it multiplies the group with all rows.
+     * Tables whose kernels.unpacks is false ignore this field. */
     bool unpack;
-    /* The first tile prefetches the weights that follow, also beyond the last group, through the L1
-     * cache. */
+    /* True: the first tile prefetches the weights that follow, also beyond the last group, through
+     * the L1 cache. The portable table ignores this field. */
     bool prefetch;
-    /* With few tiles, each tile instead prefetches its share of the next group into the L2 cache.
-     * Ignored by tables other than AVX-512's. */
+    /* True: if there are few tiles, each tile instead prefetches its share of the next group into
+     * the L2 cache. Only the AVX-512 table reads this field. */
     bool prefetch_shares;
-    /* The weights that the thread reads next do not follow at ahead_end: an address from ahead_end
-     * on is prefetched at this address + ahead_jump (modulo 2^64). */
+    /* Where the thread reads on after its last weights, which end at ahead_end: instead of an
+     * address from ahead_end on, the kernel prefetches this address + ahead_jump (modulo 2^64).
+     * Only the AVX-512 table reads these two fields. */
     uintptr_t ahead_end;
     uintptr_t ahead_jump;
-    uint32_t rows;
+    uint32_t rows;     /* Rows of activations. */
     uint32_t outputs;  /* Rows of W: groups * GROUP_ROWS, or fewer if the last group is not full. */
     const float *bias; /* [outputs]; NULL = none. */
     bool add;          /* True: adds to y. False: replaces y. */
     float *y;
-    size_t y_stride;
+    size_t y_stride; /* Floats in y from one row of activations to the next. */
 };
 
 /* A product with float weights: columns [first, last) of one group times `rows` ≤ TILE_ROWS rows of
@@ -162,41 +164,41 @@ struct kernels_float {
     uint32_t first, last; /* Both even, except that `last` may be the end of the row. */
     bool continues_sum;   /* True: the sums begin with the values in `out`. False: with 0. */
     uint32_t rows;
-    bool prefetch; /* The kernel prefetches the weights that follow, also beyond the group. */
+    bool prefetch; /* True: prefetches the weights that follow, also beyond the group. */
 };
 
 /* Products of the float forms. */
 struct kernels_floats {
-    const char *name; /* Added to the instruction set's name: "bf16"; "" = nothing is added. */
+    const char *name; /* Follows the ISA's name in logs: "bf16"; "" = nothing follows. */
     /* Computes out[r][n] for row r of x and row n of the group. */
     void (*gemm)(const struct kernels_float *p, float out[TILE_ROWS][GROUP_ROWS]);
-    /* Rounds x to bfloat16 into `rounded`, in the form that this table's gemm reads, with
-     * rounded_bytes for each of `count` values. An odd count is padded with a zero. */
-    uint32_t rounded_bytes;
+    uint32_t rounded_bytes; /* Bytes of a value that `round` writes: 2 or 4. */
+    /* Rounds `count` values of x to bfloat16, and writes them to `rounded` in the form that this
+     * table's gemm reads. After an odd count, writes one more value, 0. */
     void (*round)(const float *x, uint32_t count, void *rounded);
 };
 
 /* K and V of one KV head of one sequence. */
 struct kernels_cache {
     const struct compute_kv *kv;
-    const uint32_t *blocks;
-    uint32_t kv_head;
-    /* Blocks of the sequence that the thread reads next, to prefetch after the last KV head; NULL =
-     * none. */
+    const uint32_t *blocks; /* compute_sequence.blocks. */
+    uint32_t kv_head;       /* Index of the KV head. */
+    /* `blocks` of the sequence that the thread probably reads next, to prefetch after the last KV
+     * head; NULL = none. */
     const uint32_t *next_blocks;
-    uint32_t next_tokens; /* Tokens of that sequence. */
+    uint32_t next_tokens; /* Tokens that the first row of the next sequence sees. */
 };
 
 /* The rotary embedding at one position. */
 struct kernels_rope {
-    uint32_t dim;
-    bool neox;
+    uint32_t dim;       /* compute_rope.dim; 0 = no dimension is rotated. */
+    bool neox;          /* compute_rope.neox. */
     const float *table; /* cos[dim / 2], then sin[dim / 2], of the position. */
 };
 
 /* The functions of one instruction set. */
 struct kernels {
-    const char *name; /* Such as "avx2". */
+    const char *name; /* For logs, such as "avx2". */
     /* Integer GEMM for the quantised forms. */
     void (*gemm_quantised)(const struct kernels_product *product);
     bool unpacks; /* gemm_quantised observes kernels_product.unpack. */
@@ -209,7 +211,8 @@ struct kernels {
     void (*norm)(const float *x, uint32_t cols, const float *weight, float epsilon, float *out);
     void (*layer_norm)(const float *x, uint32_t cols, const float *weight, const float *bias,
                        float epsilon, float *out);
-    /* The two halves of `norm`: returns the sum of x²; out = x * scale * weight. */
+    /* The two steps of `norm`: squares returns the sum of x²; weigh computes out = x * scale *
+     * weight. */
     float (*squares)(const float *x, uint32_t cols);
     void (*weigh)(const float *x, uint32_t cols, const float *weight, float scale, float *out);
     void (*silu_mul)(const float *gate, const float *up, uint32_t cols, float *out);
@@ -219,23 +222,24 @@ struct kernels {
     void (*cap)(float cap, uint32_t count, float *x);
     /* Rotates one head's values in place. */
     void (*rope)(const struct kernels_rope *rope, float *head);
-    /* Writes K and V of one token and one KV head; a latent cache stores k and ignores v.
-     * head_block: address of the KV head in the token's block; token: index in the block. f16
-     * values are limited to ±65504. */
+    /* Writes K and V of one token and one KV head; into a latent cache, writes only k. head_block:
+     * address of the KV head in the token's block. token: index in the block. f16 values are
+     * limited to ±65504. */
     void (*store)(const struct compute_kv *kv, uint8_t *head_block, uint32_t token, const float *k,
                   const float *v);
     /* Attention of `rows` rows at positions from first_position on, each with `heads` heads that
-     * share KV head cache->kv_head. q of row r begins at q + r * q_stride. `scratch` has
-     * kernels_scratch_floats() floats, for the positions from the first that a row sees, rounded
-     * down to whole vectors. Writes out[rows][heads * dimensions of a value]. */
+     * share KV head cache->kv_head. q of row r begins at q + r * q_stride. Requires that `scratch`
+     * has kernels_scratch_floats() floats for rows * heads queries and for all tokens from the
+     * first that a row sees (rounded down to a multiple of VECTOR_LANES) to the last. Writes
+     * out[rows][heads * dimensions of a value]. */
     void (*attention)(const struct kernels_cache *cache, uint32_t first_position, uint32_t rows,
                       uint32_t heads, const struct compute_attention *parameters, const float *q,
                       size_t q_stride, float *scratch, float *out);
     /* Attention of one row at `position` over an integer cache, in segments that threads may
      * compute in parallel. attention_part computes segment `segment`, which begins at position
      * segment * KERNELS_SEGMENT, and writes kernels_part_floats() floats to `part`. attention_join
-     * combines `count` parts, `stride` floats apart, and the heads' sinks (NULL = none) into the
-     * first part. The bits are the bits of `attention`. */
+     * joins `count` parts, which are `stride` floats apart, and the heads' sinks (NULL = none). The
+     * result is in the first part, and has the same bits as the result of `attention`. */
     void (*attention_part)(const struct kernels_cache *cache, uint32_t position, uint32_t heads,
                            const struct compute_attention *parameters, const float *q,
                            uint32_t segment, float *scratch, float *part);
@@ -243,15 +247,16 @@ struct kernels {
                            const float *sinks, float *parts);
 };
 
-/* Returns the floats of one part of attention_part: o [dim], m and z (attention_fixed.h) of each
- * head. */
+/* Returns the number of floats that attention_part writes: o [dim], m and z (attention_fixed.h) of
+ * each head, padded to whole vectors. dim: dimensions of a value. */
 static inline size_t kernels_part_floats(uint32_t heads, uint32_t dim)
 {
     return ((size_t)heads * (dim + 2) + 15) / 16 * 16;
 }
 
-/* Returns the floats from the scores of one query to the scores of the next query. Scores are
- * padded to whole vectors, plus one vector so that the rows of a tile do not share cache sets. */
+/* Returns the number of floats from the scores of one query to the scores of the next query. Scores
+ * are padded to whole vectors, and one more vector, so that the queries of a tile do not share
+ * cache sets. */
 static inline size_t kernels_score_stride(enum compute_kv_dtype dtype, uint32_t tokens)
 {
     if (compute_kv_fixed(dtype))
@@ -259,9 +264,9 @@ static inline size_t kernels_score_stride(enum compute_kv_dtype dtype, uint32_t 
     return ((size_t)tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES + VECTOR_LANES;
 }
 
-/* Returns the floats at the end of the scratch memory that are for the values of a latent cache.
- * Integer caches need the values of a segment; float caches need the values of a block as fp32, and
- * a factor for each query. */
+/* Returns the number of floats at the end of the scratch memory that only a latent cache needs: an
+ * integer cache for the values of a segment, a float cache for the values of a block as fp32 and
+ * 1 / z of each query. */
 static inline size_t kernels_latent_floats(const struct compute_kv *kv, size_t queries)
 {
     if (kv->latent == 0)
@@ -271,10 +276,10 @@ static inline size_t kernels_latent_floats(const struct compute_kv *kv, size_t q
     return ((size_t)kv->block_tokens * kv->latent + queries + 15) / 16 * 16;
 }
 
-/* Returns the floats of scratch memory for `queries` queries over `tokens` tokens, with queries
- * padded to whole tiles. For each query: its packed values, its scores and, over integer caches, a
- * second result with scales. For each token of an integer cache: the scale of its V; for each 8
- * tokens: three pointers. */
+/* Returns the number of floats of scratch memory for `queries` queries (padded to whole tiles) over
+ * `tokens` tokens. Each query needs its packed values, its scores and, over an integer cache, a
+ * second result and some scales. Over an integer cache, each token needs the scale of its V, and
+ * each 8 tokens need three pointers (struct fixed_unit). */
 static inline size_t kernels_scratch_floats(const struct compute_kv *kv, uint32_t queries,
                                             uint32_t tokens)
 {
@@ -290,9 +295,10 @@ extern const struct kernels kernels_portable;
 #ifdef CLEAVE_X86
 extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx512;
-/* Used instead of kernels_avx512.floats if the CPU has AVX512_BF16 and rounds as defined above. */
+/* cpu.c uses this table instead of kernels_avx512.floats if the CPU has AVX512_BF16 and
+ * kernels_avx512_bf16_rounds is true. */
 extern const struct kernels_floats kernels_floats_avx512_bf16;
-/* Returns true if this CPU's vdpbf16ps rounds as defined above. */
+/* Returns true if this CPU's vdpbf16ps rounds as the comment at the top of this file defines. */
 bool kernels_avx512_bf16_rounds(void);
 void gemm_avx2(const struct kernels_product *product);
 void gemm_avx512(const struct kernels_product *product);

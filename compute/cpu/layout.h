@@ -1,22 +1,24 @@
-/* layout: offsets and sizes within a repacked group of weights (see enum kernels_form in
- * kernels.h), for matrix.c, which writes weights, and for the products and unpack.h, which read
- * them. Any thread. No state, no access to the weights. Where the form is a constant, the compiler
+/* layout: offsets and sizes within a repacked group of weights (enum kernels_form in kernels.h).
+ * matrix.c writes weights with these functions; the products and unpack.h read weights with them.
+ * Any thread. No state, no access to the weights. Where the form is a constant, the compiler
  * replaces the calls by constants. */
 #ifndef COMPUTE_CPU_LAYOUT_H
 #define COMPUTE_CPU_LAYOUT_H
 
 #include "compute/cpu/kernels.h"
 
-/* What the forms differ in. */
+/* The properties in which the quantised forms differ. */
 struct layout_form {
-    uint8_t low_bits;  /* Bits of a quant that are stored together: 2, 4 or 8. */
-    uint8_t high_bits; /* Bits above them: 0, 1 or 2. Each is one vector of a panel in a block. */
-    int16_t offset;    /* The number that is subtracted from a quant: 0 or a power of two. */
-    bool codes;        /* Quants are indices of kernels_product.codes. */
+    uint8_t low_bits; /* Bits of a quant that are stored together: 2, 4 or 8. */
+    /* Bits of a quant above the low bits: 0, 1 or 2. For each, a panel has one more vector in a
+     * block. */
+    uint8_t high_bits;
+    int16_t offset; /* The number that is subtracted from a quant: 0 or a power of two. */
+    bool codes;     /* Quants are indices of kernels_product.codes. */
     /* Two levels of scales: a scale is a byte (FORM_TWO_SUPER: a nibble) times a unit that 256
      * columns share. */
     bool super;
-    bool halves; /* The first and the last 16 columns have their own scales. */
+    bool halves; /* The first and the last 16 columns of a block have their own scales. */
     bool min;    /* The form has minima. */
 };
 
@@ -43,7 +45,7 @@ static inline bool layout_is_bytes(enum kernels_form form)
     return layout_forms[form].low_bits == 8;
 }
 
-/* Returns true if a quant has two low bits. FORM_THREE_SUPER has a high bit besides. */
+/* Returns true if a quant has two low bits. A quant of FORM_THREE_SUPER also has a high bit. */
 static inline bool layout_two_bits(enum kernels_form form)
 {
     return layout_forms[form].low_bits == 2;
@@ -111,7 +113,7 @@ static inline size_t layout_vector_offset(uint32_t panel, uint32_t g)
 }
 
 /* Returns how many values a row has in each block beside its quants: 1 (the scale) or 2 (the scale
- * and the minimum). A SUPER form has 2, of one byte each; kernels.h says which. */
+ * and the minimum). A SUPER form has 2 values of one byte each, which kernels.h describes. */
 static inline uint32_t layout_scales_per_row(enum kernels_form form)
 {
     return layout_has_min(form) || layout_two_level(form) ? 2 : 1;
@@ -185,7 +187,7 @@ static inline uint32_t layout_float_column_bytes(enum kernels_form form)
     return GROUP_ROWS * (form == FORM_F32 ? 4 : 2);
 }
 
-/* Returns how many columns are stored interleaved: 2 or 1. */
+/* Returns the number of columns of a float form whose values alternate: 2 or 1. */
 static inline uint32_t layout_float_step(enum kernels_form form)
 {
     return form == FORM_BF16 ? 2 : 1;
@@ -199,8 +201,9 @@ static inline size_t layout_float_group_bytes(enum kernels_form form, uint32_t c
     return (size_t)((cols + step - 1) / step * step) * layout_float_column_bytes(form);
 }
 
-/* Returns the offset in a group of the value in row i and column k. In BF16 the first column of a
- * pair is in the high half of 4 bytes, because vdpbf16ps adds the high half first. */
+/* Returns the offset in a group of a float form of the value in row i and column k. In BF16 the
+ * first column of a pair is in the high half of 4 bytes, because vdpbf16ps adds the high half
+ * first. */
 static inline size_t layout_float_offset(enum kernels_form form, uint32_t i, uint32_t k)
 {
     if (form == FORM_F32)

@@ -1,8 +1,9 @@
-/* product: runs a struct kernels_product (kernels.h) tile by tile with a function that multiplies
- * one group by one tile (product_tile), and writes the results to y. gemm_avx2.c and isa_portable.c
- * are integer GEMMs made of product_run and such a function; gemm_avx512.c has a loop of its own
- * and uses product_refined; matmul.c uses product_write for the float forms. No state; any thread:
- * each call computes the work item of one worker thread. It does not divide work among threads. */
+/* product: computes a struct kernels_product (kernels.h) tile by tile with a function that
+ * multiplies one group by one tile (product_tile), and writes the results to y. gemm_avx2.c and
+ * isa_portable.c are integer GEMMs made of product_run and such a function. gemm_avx512.c has a
+ * loop of its own, and uses only product_refined and product_half_sum. matmul.c uses product_write
+ * for the float forms. No state; any thread: each call computes the work item of one worker thread.
+ * This part does not divide work among threads. */
 #ifndef COMPUTE_CPU_PRODUCT_H
 #define COMPUTE_CPU_PRODUCT_H
 
@@ -10,9 +11,9 @@
 
 #include <string.h>
 
-/* Multiplies `rows` ≤ TILE_ROWS rows with one group: out[r][n]. The tile's blocks begin at index
- * `first` in p->tiles and p->second_planes. `prefetch` is true only for the first tile of a group.
- */
+/* Multiplies a tile of `rows` ≤ TILE_ROWS rows with one group: out[r][n] is the result of row r of
+ * the tile and row n of the group. The tile's blocks begin at index `first` in p->tiles and
+ * p->second_planes. `prefetch` is true only for the first tile of a group. */
 typedef void (*product_tile)(const struct kernels_product *p, const uint8_t *group, size_t first,
                              uint32_t rows, bool prefetch, float out[TILE_ROWS][GROUP_ROWS]);
 
@@ -22,7 +23,7 @@ static inline size_t product_group_bytes(const struct kernels_product *p)
     return layout_group_bytes(p->form, p->blocks);
 }
 
-/* Returns the second plane of block i; NULL = the activations are not refined. */
+/* Returns the second plane that belongs to p->tiles[i]; NULL = the activations are not refined. */
 static inline const struct kernels_second_plane *
 product_second_plane(const struct kernels_product *p, size_t i)
 {
@@ -38,15 +39,17 @@ static inline bool product_refined(const struct kernels_block *a, uint32_t row, 
     return (flags >> 8 * row & (((uint64_t)1 << 8 * rows) - 1)) != 0;
 }
 
-/* Returns the scaled sum of a row's quants in 16 columns of a block. */
+/* Returns the scale of row r times the sum of the row's quants in 16 columns of a block: in the
+ * first 16 if `half` is 0, in the last 16 if `half` is 1. */
 static inline float product_half_sum(const struct kernels_block *a, uint32_t half, uint32_t r)
 {
     const int32_t last = a->minus_sum[1][r];
     return a->scale[r] * (float)-(half == 0 ? a->minus_sum[0][r] - last : last);
 }
 
-/* Writes `out` to rows [row, row + rows) of group `group` in y. Of p, only y, y_stride, outputs,
- * bias and add are used. */
+/* Adds the bias to `out`, and writes `out` to p->y: results of rows [row, row + rows) of x and of
+ * group `group` of W, both counted from the first of the product. Uses only y, y_stride, outputs,
+ * bias and add of p. */
 static inline void product_write(const struct kernels_product *p, uint32_t group, uint32_t row,
                                  uint32_t rows, float out[TILE_ROWS][GROUP_ROWS])
 {

@@ -1,7 +1,7 @@
-/* quantise_avx512: kernels.quantise for AVX-512, with the same bits as rows_quantise (rows.h). It
- * handles up to 16 blocks at once. isa_avx512.c includes this header after rows.h and puts
- * quantise_avx512 into its table; activations.c calls it on worker threads. It keeps no state. More
- * than 16,384 values are left to rows_quantise. */
+/* quantise_avx512: kernels.quantise for AVX-512, with the same bits as rows_quantise (rows.h), up
+ * to 16 blocks at once. isa_avx512.c includes this header after rows.h and puts quantise_avx512
+ * into its table; activations.c calls the function on the device's threads. No state.
+ * quantise_avx512 calls rows_quantise for more than 16,384 values. */
 #ifndef COMPUTE_CPU_QUANTISE_AVX512_H
 #define COMPUTE_CPU_QUANTISE_AVX512_H
 
@@ -50,7 +50,8 @@ INLINE void magnitudes(const float *x, uint32_t blocks, uint32_t bits[WIDE_BLOCK
         bits[i] = v_magnitude_bits(v_load(x + i * 32), v_load(x + i * 32 + 16));
 }
 
-/* Quantises one block, all of whose values are finite, with a given scale and its inverse. */
+/* Quantises one block with the given scale and its inverse. Requires that all values of the block
+ * are finite. */
 INLINE void block_round(const float *x, struct kernels_block *block, uint32_t row, float scale,
                         float inverse)
 {
@@ -58,7 +59,7 @@ INLINE void block_round(const float *x, struct kernels_block *block, uint32_t ro
     __m512i b = _mm512_cvtps_epi32(v_mul(v_load(x + 16), v_set(inverse)));
     __m256i quants = _mm256_set_m128i(_mm512_cvtsepi32_epi8(b), _mm512_cvtsepi32_epi8(a));
     _mm256_storeu_si256((__m256i *)block->quants[row], quants);
-    /* Adds four neighbours in each lane, then the four lanes of each half. */
+    /* Sums four neighbours in each lane, then the four lanes of each half. */
     __m256i sum = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), quants);
     sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0x4e));
     sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0xb1));
@@ -87,7 +88,7 @@ INLINE void blocks_round(const float *x, uint32_t count, const uint32_t bits[WID
     }
 }
 
-#define WIDE_GROUPS 32 /* 16,384 values; rows_quantise handles more. */
+#define WIDE_GROUPS 32 /* Most runs of WIDE_BLOCKS blocks in a row: 16,384 values. */
 
 /* See kernels.quantise. */
 static void quantise_avx512(const float *x, uint32_t count, struct kernels_block *blocks,

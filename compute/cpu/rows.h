@@ -1,11 +1,13 @@
 /* rows: kernels on rows of fp32: quantisation, RMSNorm, LayerNorm, SiLU, GELU, a cap, rotary
- * embedding, and the writing of K and V as floats. kernels.h defines the results. isa_portable.c,
- * isa_avx2.c and isa_avx512.c include this header after their vector header, through attention.h,
- * and put most functions rows_* into their struct kernels. The AVX-512 table has quantise_avx512
- * instead of rows_quantise. rows_store and rows_store_latent are in no table: attention_store
- * (attention.h) calls them. The backend calls the functions on worker threads, for a part of a
- * batch per call; they keep no state. The operations and their order, and so the bits of the
- * results, are the same on every ISA. Products and attention are not here. */
+ * embedding, and the writing of K and V as floats. isa_portable.c, isa_avx2.c and isa_avx512.c
+ * include this header after their vector header, through attention.h. They put function rows_X into
+ * their tables as kernels.X; kernels.h defines the results. Exceptions: the AVX-512 table has
+ * quantise_avx512 instead of rows_quantise, and rows_store and rows_store_latent are in no table:
+ * attention_store (attention.h) calls them.
+ *
+ * The backend calls the functions on the device's threads, for a part of a batch per call. No
+ * state. The operations and their order, and so the bits of the results, are the same on every
+ * instruction set (ISA). Products and attention are not here. */
 #ifndef COMPUTE_CPU_ROWS_H
 #define COMPUTE_CPU_ROWS_H
 
@@ -16,8 +18,9 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Loops over vectors. On ISAs whose vec is a register, the loops are unrolled, because the compiler
- * would otherwise keep the values in memory. On others, unrolling would only produce more code. */
+/* ROWS_EACH is a loop over i < count; ROWS_UNROLL stands before other loops over vectors. On ISAs
+ * whose vec is in registers, both unroll the loop, because the compiler would otherwise keep the
+ * values in memory. On other ISAs, unrolling would only produce more code. */
 #ifdef VECTOR_REGISTERS
 #define ROWS_UNROLL         _Pragma("GCC unroll 6")
 #define ROWS_EACH(i, count) _Pragma("GCC unroll 16") for (uint32_t i = 0; i < (count); i++)
@@ -71,21 +74,21 @@ INLINE vec v_tanh(vec x)
     return v_div(v_sub(e, one), v_add(e, one));
 }
 
-/* Returns how many lanes of the vector that begins at element i are below `count`. */
+/* Returns how many of the 16 elements from element i on are below `count`. Requires i < count. */
 INLINE uint32_t lanes_at(uint32_t i, uint32_t count)
 {
     return count - i < VECTOR_LANES ? count - i : VECTOR_LANES;
 }
 
 /* Computes the scale of a block and the inverse of the scale. `bits`: the bits (as fp32) of the
- * greatest |x| of the block. `most`: the quant of this |x|. Returns false if the block has a NaN or
- * an infinity. */
+ * greatest |x| of the block. `most`: the quant that this |x| becomes. Returns false, with *scale
+ * NaN, if the block has a NaN or an infinity. */
 INLINE bool block_scale(uint32_t bits, float most, float *scale, float *inverse)
 {
     float amax;
     memcpy(&amax, &bits, sizeof(amax));
     *scale = *inverse = 0;
-    if (bits >= 0x7f800000u) { /* The results of this row become NaN. */
+    if (bits >= 0x7f800000u) { /* The scale makes the results of this row NaN. */
         *scale = NAN;
         return false;
     }
@@ -108,7 +111,8 @@ INLINE void block_describe(struct kernels_block *block, uint32_t row, float scal
     block->refined[row] = refined;
 }
 
-/* Quantises one block in one plane. `bits`: the bits of the greatest |x| of the block. */
+/* Quantises one block of row `row` in one plane. `bits`: the bits of the greatest |x| of the
+ * block. */
 INLINE void block_quantise(const float *x, uint32_t bits, struct kernels_block *block, uint32_t row)
 {
     vec a = v_load(x), b = v_load(x + 16);
@@ -130,7 +134,8 @@ INLINE int32_t refined_half(int8_t *high, int8_t *low, vec a, float inverse)
     return v_round_store(high, h) * 256 + v_round_store(low, l);
 }
 
-/* Quantises one block in two planes (kernels.h, "refined rows"). */
+/* Quantises one block of row `row` in two planes (kernels.h, "refined rows"). `low`: the second
+ * plane. */
 static void block_refine(const float *x, uint32_t bits, struct kernels_block *block,
                          struct kernels_second_plane *low, uint32_t row)
 {
@@ -220,6 +225,7 @@ static void rows_layer_norm(const float *x, uint32_t cols, const float *weight, 
         out[i] += bias[i];
 }
 
+/* Returns gate / (1 + e^-gate) * up. */
 INLINE vec v_silu_mul(vec gate, vec up)
 {
     vec one = v_set(1.0f);
@@ -253,8 +259,8 @@ static void rows_silu_mul(const float *gate, const float *up, uint32_t cols, flo
                      cols - i);
 }
 
-/* Returns gate / (1 + e^-2u) * up, with u = sqrt(2 / pi) (gate + 0.044715 gate³), because (1 +
- * tanh(u)) / 2 = 1 / (1 + e^-2u). */
+/* Returns gate (1 + tanh(u)) / 2 * up, computed as gate / (1 + e^-2u) * up, where
+ * u = sqrt(2 / pi) (gate + 0.044715 gate³). */
 INLINE vec v_gelu_mul(vec gate, vec up)
 {
     vec one = v_set(1.0f), square = v_mul(gate, gate);
@@ -263,7 +269,7 @@ INLINE vec v_gelu_mul(vec gate, vec up)
     return v_mul(v_div(gate, denominator), up);
 }
 
-/* Returns `lanes` elements of a row; all ones if the row is NULL. */
+/* Returns `lanes` elements of a row from element i on; ones if the row is NULL. */
 INLINE vec load_or_ones(const float *row, uint32_t i, uint32_t lanes)
 {
     return row != NULL ? v_load_part(row + i, lanes) : v_set(1.0f);
@@ -278,10 +284,10 @@ static void rows_gelu_mul(const float *gate, const float *up, uint32_t cols, flo
     }
 }
 
-/* Returns x (1 + erf(x / sqrt(2))) / 2, within about 2e-7 |x|. With a = |x| and t = 1 / (1 + 0.4 a
- * / sqrt(2)), e^(-a² / 2) t q(t) is erfc(a / sqrt(2)) / 2, and the result is max(x, 0) minus a
- * times that. The polynomial q of degree 8 has the smallest possible relative error (6e-8 before
- * rounding). */
+/* Returns x (1 + erf(x / sqrt(2))) / 2, within about 2e-7 |x|. Let a = |x|, t = 1 / (1 + 0.4 a /
+ * sqrt(2)) and c = e^(-a² / 2) t q(t), which approximates erfc(a / sqrt(2)) / 2. The result is
+ * max(x, 0) - a c. The polynomial q of degree 8 has the smallest possible relative error (6e-8
+ * before rounding). */
 INLINE vec v_gelu_erf(vec x)
 {
     static const float factors[] = {-0x1.111168p-4f, 0x1.1c0ce4p-5f, 0x1.adf5b8p-5f,
@@ -334,7 +340,7 @@ static void rows_rope(const struct kernels_rope *rope, float *head)
     }
 }
 
-/* Writes the vector x of one token into a latent cache. */
+/* Writes the vector x of one token into a latent cache of floats. */
 static void rows_store_latent(const struct compute_kv *kv, uint8_t *block, uint32_t token,
                               const float *x)
 {
@@ -352,6 +358,7 @@ static void rows_store_latent(const struct compute_kv *kv, uint8_t *block, uint3
     }
 }
 
+/* Writes K and V of one token and one KV head into a cache of floats. */
 static void rows_store(const struct compute_kv *kv, uint8_t *head_block, uint32_t token,
                        const float *k, const float *v)
 {
@@ -363,8 +370,8 @@ static void rows_store(const struct compute_kv *kv, uint8_t *head_block, uint32_
         memcpy(keys + (size_t)dim * tokens + (size_t)token * dim, v, dim * sizeof(float));
         return;
     }
-    /* Values are limited to ±65504: with an infinity in the cache, 0 * infinity would be NaN in
-     * rows that mask the token. */
+    /* Values are limited to ±65504. An infinity in the cache would become NaN (0 * infinity) in
+     * rows that do not see the token. */
     const vec most = v_set(65504.0f), least = v_set(-65504.0f);
     uint16_t *keys = (uint16_t *)head_block;
     uint16_t *values = keys + (size_t)dim * tokens + (size_t)token * dim;

@@ -1,14 +1,15 @@
 /* store_fixed: writes K and V of one token into a cache of integers (COMPUTE_KV_I16,
- * COMPUTE_KV_I8): a bfloat16 scale of each head's K and of its V, and integers up to 8191 or 127.
- * compute/kv.h has the layout. Each isa_<isa>.c with a table includes this header through
- * attention_fixed.h, which reads such a cache. attention_store (attention.h) calls store_fixed and
- * store_fixed_latent, on worker threads. No state. rows_store (rows.h) writes float caches. */
+ * COMPUTE_KV_I8). The K and the V of each head become a bfloat16 scale and integers of up to ±8191
+ * or ±127. compute/kv.h has the layout. isa_portable.c, isa_avx2.c and isa_avx512.c include this
+ * header through attention_fixed.h, which reads such a cache. attention_store (attention.h) calls
+ * store_fixed and store_fixed_latent, on the device's threads. No state. Float caches are not here:
+ * rows_store (rows.h) writes them. */
 #ifndef COMPUTE_CPU_STORE_FIXED_H
 #define COMPUTE_CPU_STORE_FIXED_H
 
 #include "compute/cpu/rows.h"
 
-/* Smaller magnitudes become 0, so that quotients are normal numbers. */
+/* Vectors whose greatest |x| is smaller become 0, so that quotients are normal numbers. */
 #define FIXED_SMALL 0x1p-96f
 
 /* Greatest magnitude of an integer. */
@@ -29,9 +30,9 @@ INLINE float fixed_magnitude(const float *x, uint32_t count)
     return v_fold_add(poison) == 0 ? v_fold_max(most) : NAN;
 }
 
-/* Returns the scale in bfloat16, rounded up so that no integer exceeds the limit; NaN if an element
- * is NaN or infinite. *inverse is 0 if there is nothing to multiply: the scale is NaN, or all
- * elements are, or count as, 0. */
+/* Returns the bits of the scale of x in bfloat16, rounded up so that no integer exceeds
+ * fixed_limit; NaN if an element is NaN or infinite. *inverse is 1 / scale; 0 = all integers are 0,
+ * because the scale is NaN or 0. */
 INLINE uint16_t fixed_scale(enum compute_kv_dtype dtype, const float *x, uint32_t count,
                             float *inverse)
 {
@@ -50,7 +51,8 @@ INLINE uint16_t fixed_scale(enum compute_kv_dtype dtype, const float *x, uint32_
     return (uint16_t)(bits >> 16);
 }
 
-/* Writes a token's rounded K into the cache, as pairs of dimensions `step` bytes apart. */
+/* Rounds `lanes` scaled values of a token's K, and writes them into the cache as pairs of
+ * dimensions. `step`: bytes from one pair to the next. */
 INLINE void fixed_put_keys(enum compute_kv_dtype dtype, uint8_t *at, size_t step, vec a,
                            uint32_t lanes)
 {
@@ -65,8 +67,9 @@ INLINE void fixed_put_keys(enum compute_kv_dtype dtype, uint8_t *at, size_t step
     }
 }
 
-/* Writes a token's rounded V into the cache, which has two tokens' values of a dimension next to
- * each other. half: 0 = the pair's first token, 1 = its second. */
+/* Rounds `lanes` scaled values of a token's V, and writes them into the cache, in which the values
+ * of two tokens in one dimension are neighbours. half: 0 = the token is the first of the two, 1 =
+ * the second. */
 INLINE void fixed_put_values(enum compute_kv_dtype dtype, uint8_t *at, uint32_t half, vec a,
                              uint32_t lanes)
 {
@@ -80,7 +83,8 @@ INLINE void fixed_put_values(enum compute_kv_dtype dtype, uint8_t *at, uint32_t 
         at[2 * i + half] = (uint8_t)rounded[i];
 }
 
-/* Writes `count` values of a token and their scale, as dimensions from the first of `keys` on. */
+/* Writes `count` values of a token to consecutive dimensions of a latent cache, from the address
+ * `keys` on, and their scale to `scale_at`. */
 INLINE void store_fixed_part(const struct compute_kv *kv, enum compute_kv_dtype dtype,
                              uint8_t *scale_at, uint8_t *keys, const float *x, uint32_t count)
 {
@@ -107,6 +111,7 @@ INLINE void store_fixed_latent(const struct compute_kv *kv, enum compute_kv_dtyp
                      keys + own / 2 * tokens * pair, x + own, kv->latent);
 }
 
+/* Writes K and V of one token and one KV head. */
 INLINE void store_fixed(const struct compute_kv *kv, enum compute_kv_dtype dtype,
                         uint8_t *head_block, uint32_t token, const float *k, const float *v)
 {
@@ -123,7 +128,8 @@ INLINE void store_fixed(const struct compute_kv *kv, enum compute_kv_dtype dtype
     values += (size_t)(token / 2) * dim * pair;
     for (uint32_t d = 0; d < dim; d += VECTOR_LANES) {
         uint32_t lanes = lanes_at(d, dim);
-        /* Without a scale even NaN becomes 0: the scale alone marks the value as invalid. */
+        /* If the scale is NaN, the integers become 0: only the scale marks the vector as
+         * invalid. */
         vec a = k_inverse == 0 ? v_zero() : v_mul(v_load_part(k + d, lanes), v_set(k_inverse));
         vec b = v_inverse == 0 ? v_zero() : v_mul(v_load_part(v + d, lanes), v_set(v_inverse));
         fixed_put_keys(dtype, keys + d / 2 * tokens * pair, tokens * pair, a, lanes);

@@ -1,6 +1,7 @@
 /* unpack: unpacks 32 weights of one matrix row from a group of repacked weights (layout.h), in
- * plain C, for the portable products and for rows of embeddings. Any thread; no state. It computes
- * no products with activations. The gemm_<isa>.c files unpack these values in vectors. */
+ * plain C. isa_portable.c calls unpack_row for its products, matrix.c for rows of embeddings. Any
+ * thread; no state. This part computes no products with activations. gemm_avx2.c and gemm_avx512.c
+ * unpack the same values in vectors, without this header. */
 #ifndef COMPUTE_CPU_UNPACK_H
 #define COMPUTE_CPU_UNPACK_H
 
@@ -9,14 +10,15 @@
 
 #include <string.h>
 
-/* 32 weights: number i is scale[i / 16] * values[i] + min[i / 16]. */
+/* 32 weights: weight i is scale[i / 16] * values[i] + min[i / 16]. */
 struct unpacked {
     int32_t values[32];
     float scale[2];
     float min[2];
 };
 
-/* Returns the quant of row `row` and column `col` of a panel, whose quants begin at `quants`. */
+/* Returns the quant in row `row` and column `col` of a panel, in one block; the panel's quants
+ * begin at `quants`. */
 static inline uint32_t unpack_quant(enum kernels_form form, const uint8_t *quants, uint32_t row,
                                     uint32_t col)
 {
@@ -44,7 +46,8 @@ static inline uint16_t unpack_half(const uint8_t *halves, uint32_t i)
     return half;
 }
 
-/* Reads the scales and minima of a form with two levels of scales (layout_two_level). */
+/* Writes out->scale and out->min of a row, for a form with two levels of scales
+ * (layout_two_level). */
 static inline void unpack_two_level_scales(enum kernels_form form, float factor,
                                            const uint8_t *header, const uint8_t *scales,
                                            uint32_t panel, uint32_t row, struct unpacked *out)
@@ -65,7 +68,7 @@ static inline void unpack_two_level_scales(enum kernels_form form, float factor,
     }
 }
 
-/* Unpacks 32 weights. b: number of the block of 32 columns; n: row in the group; codes, factor: see
+/* Unpacks the 32 weights of row `n` of a group in block `b` of 32 columns. codes, factor: see
  * struct kernels_product. */
 static inline void unpack_row(enum kernels_form form, const int8_t *codes, float factor,
                               const uint8_t *group, uint32_t b, uint32_t n, struct unpacked *out)

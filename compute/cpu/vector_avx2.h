@@ -1,8 +1,8 @@
 /* vector_avx2: vectors of 16 fp32 lanes in two AVX registers. vector_portable.h defines what each
  * function does. isa_avx2.c and gemm_avx2.c include this header before the code that calls its
- * functions (rows.h, attention.h, the GEMMs); the backend runs that code only on CPUs with AVX2,
- * FMA and F16C. Any thread may call the functions. They have no state, except that v_flush_begin
- * changes the calling thread's floating-point mode until v_flush_end. */
+ * functions (rows.h, attention.h, the GEMMs). cpu.c uses that code only on CPUs with AVX2, FMA and
+ * F16C. Any thread may call the functions. They have no state, except that v_flush_begin changes
+ * the calling thread's floating-point mode until v_flush_end. */
 #ifndef COMPUTE_CPU_VECTOR_AVX2_H
 #define COMPUTE_CPU_VECTOR_AVX2_H
 
@@ -18,7 +18,7 @@ typedef struct {
     __m256i low, high;
 } ivec;
 
-/* Says that a vec is in registers, so rows.h unrolls its loops over vectors. */
+/* A vec is in registers, so rows.h unrolls its loops over vectors. */
 #define VECTOR_REGISTERS
 
 /* Tile sizes (see vector_portable.h) for 16 registers. */
@@ -70,8 +70,8 @@ static inline vec v_load_f16_part(const uint16_t *p, uint32_t lanes)
     return v_load_f16(padded);
 }
 
-/* v_load_bf16_high loads the second number of each of 16 pairs of bfloat16, v_load_bf16_low the
- * first. */
+/* v_load_bf16_high and v_load_bf16_low read the same 16 pairs of bfloat16: v_load_bf16_high loads
+ * the second number of each pair, v_load_bf16_low the first. */
 static inline vec v_load_bf16_high(const uint16_t *p)
 {
     __m256i mask = _mm256_set1_epi32((int)0xffff0000);
@@ -150,7 +150,7 @@ static inline vec v_fma(vec a, vec b, vec c)
     return v_pair(_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high));
 }
 
-/* a * b + c between v_flush_begin and v_flush_end: there the CPU takes subnormal numbers as 0. */
+/* v_fma for use between v_flush_begin and v_flush_end, where subnormal numbers count as 0. */
 static inline vec v_fma_flush(vec a, vec b, vec c)
 {
     return v_fma(a, b, c);
@@ -319,8 +319,8 @@ static inline ivec v_dot_pairs(ivec sum, ivec a, ivec b)
                       _mm256_add_epi32(sum.high, _mm256_madd_epi16(a.high, b.high)));
 }
 
-/* always_inline: gcc treats a plain function that only prefetches as one without effects and
- * removes the calls. */
+/* The prefetch functions are always inlined, because gcc treats another function that only
+ * prefetches as a function without effects, and removes the calls. */
 static inline __attribute__((always_inline)) void v_prefetch(const void *p)
 {
     _mm_prefetch((const char *)p, _MM_HINT_T0);

@@ -1,7 +1,8 @@
 /* vector_avx512: vectors of 16 fp32 lanes in one AVX-512 register. vector_portable.h defines what
- * each function does and how threads may call it. isa_avx512.c, isa_avx512_bf16.c and gemm_avx512.c
- * include this header before the code that calls its functions (rows.h, attention.h, the GEMMs);
- * the backend runs that code only on CPUs with AVX-512 F, BW, VL, DQ and VNNI. */
+ * each function does. isa_avx512.c, isa_avx512_bf16.c and gemm_avx512.c include this header before
+ * the code that calls its functions (rows.h, attention.h, the GEMMs). cpu.c uses that code only on
+ * CPUs with AVX-512 F, BW, VL, DQ and VNNI. Any thread may call the functions. They have no state,
+ * except that v_flush_begin changes the calling thread's floating-point mode until v_flush_end. */
 #ifndef COMPUTE_CPU_VECTOR_AVX512_H
 #define COMPUTE_CPU_VECTOR_AVX512_H
 
@@ -11,13 +12,13 @@
 typedef __m512 vec;
 typedef __m512i ivec;
 
-/* Says that a vec is in registers, so rows.h unrolls its loops over vectors. */
+/* A vec is in registers, so rows.h unrolls its loops over vectors. */
 #define VECTOR_REGISTERS
 
 /* Tile sizes (see vector_portable.h) for 32 registers. */
 #define QK_ROWS 6
-/* Vectors of tokens. A step of a tile of 6 queries has 24 fma and 10 loads, 2.4 fma per load,
- * and the CPU can load once per cycle. */
+/* Vectors of tokens. For each dimension, a tile of 6 queries needs 24 fma and 10 loads: 2.4 fma per
+ * load, and the CPU can load once per cycle. */
 #define QK_VECTORS          4
 #define PV_ROWS             6
 #define PV_VECTORS          4
@@ -59,8 +60,8 @@ static inline vec v_load_f16_part(const uint16_t *p, uint32_t lanes)
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(v_mask(lanes), p));
 }
 
-/* v_load_bf16_high loads the second number of each of 16 pairs of bfloat16, v_load_bf16_low the
- * first. */
+/* v_load_bf16_high and v_load_bf16_low read the same 16 pairs of bfloat16: v_load_bf16_high loads
+ * the second number of each pair, v_load_bf16_low the first. */
 static inline vec v_load_bf16_high(const uint16_t *p)
 {
     __m512i mask = _mm512_set1_epi32((int)0xffff0000);
@@ -239,22 +240,21 @@ static inline ivec v_load_pairs8_part(const int8_t *p, uint32_t lanes)
     return _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi16(v_mask(lanes), p));
 }
 
-/* Inline assembly, because gcc 12 copies the sum to another register and back around its own
- * intrinsic, and in large tiles spills registers. */
+/* Inline assembly: with the intrinsic, gcc 12 copies the sum to another register and back, and in
+ * large tiles spills registers. */
 static inline ivec v_dot_pairs(ivec sum, ivec a, ivec b)
 {
     __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
     return sum;
 }
 
-/* always_inline: gcc treats a plain function that only prefetches as one without effects and
- * removes the calls. */
+/* The prefetch functions are always inlined, because gcc treats another function that only
+ * prefetches as a function without effects, and removes the calls. */
 static inline __attribute__((always_inline)) void v_prefetch(const void *p)
 {
     _mm_prefetch((const char *)p, _MM_HINT_T0);
 }
 
-/* Prefetches into the L2 cache only. */
 static inline __attribute__((always_inline)) void v_prefetch_l2(const void *p)
 {
     _mm_prefetch((const char *)p, _MM_HINT_T1);

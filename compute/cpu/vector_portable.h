@@ -1,10 +1,10 @@
-/* vector_portable: vectors of 16 fp32 lanes in plain C: the type vec, the integer vector ivec, and
- * functions on them. It defines what the functions do; the headers of the other instruction sets
- * (ISAs) define the same functions with the same bits for every finite input. isa_portable.c
- * includes it before rows.h, attention.h and gemm_float.h, which are written with these functions.
- * No state; any thread, except that v_flush_begin changes the calling thread's floating-point mode
- * until v_flush_end. fmaf() rounds once on every CPU (without FMA it is emulated in software, which
- * is slow). */
+/* vector_portable: vectors of 16 fp32 lanes in plain C: the type vec, the type ivec of 16 integers,
+ * and functions on them. This header is the definition of the functions: the headers of the other
+ * instruction sets (ISAs), vector_avx2.h and vector_avx512.h, have the same functions, which give
+ * the same bits for every finite input. isa_portable.c includes this header before attention.h and
+ * gemm_float.h, which call these functions. Any thread; no state. (On the other ISAs,
+ * v_flush_begin changes the calling thread's floating-point mode until v_flush_end.) fmaf() rounds
+ * once on every CPU; on CPUs without FMA the C library emulates fmaf(), which is slow. */
 #ifndef COMPUTE_CPU_VECTOR_PORTABLE_H
 #define COMPUTE_CPU_VECTOR_PORTABLE_H
 
@@ -22,9 +22,10 @@ typedef struct {
     int32_t lane[16];
 } ivec;
 
-/* Sizes of the tiles that are computed in registers. A tile of attention's product q·K has QK_ROWS
- * queries × QK_VECTORS vectors, one of p·V has PV_ROWS × PV_VECTORS. A tile of the float products
- * has GEMM_ROWS rows and one panel; with up to GEMM_TWO_PANEL_ROWS rows it has two panels. */
+/* Sizes of the tiles that are computed in registers. In attention, a tile of q·K has QK_ROWS
+ * queries × QK_VECTORS vectors, a tile of p·V has PV_ROWS queries × PV_VECTORS vectors. In the
+ * float products, a tile has up to GEMM_ROWS rows and one panel; with up to GEMM_TWO_PANEL_ROWS
+ * rows, a tile has two panels. */
 #define QK_ROWS             1
 #define QK_VECTORS          1
 #define PV_ROWS             1
@@ -32,7 +33,7 @@ typedef struct {
 #define GEMM_ROWS           1
 #define GEMM_TWO_PANEL_ROWS 0
 
-/* All lanes are `value`. */
+/* Returns a vector with `value` in all lanes. */
 static inline vec v_set(float value)
 {
     vec v;
@@ -75,8 +76,8 @@ static inline vec v_load_f16(const uint16_t *p)
     return v_load_f16_part(p, 16);
 }
 
-/* v_load_bf16_high loads the second number of each of 16 pairs of bfloat16, v_load_bf16_low the
- * first. */
+/* v_load_bf16_high and v_load_bf16_low read the same 16 pairs of bfloat16: v_load_bf16_high loads
+ * the second number of each pair, v_load_bf16_low the first. */
 static inline vec v_load_bf16_high(const uint16_t *p)
 {
     vec v;
@@ -138,10 +139,11 @@ VECTOR_BINARY(v_add, x + y)
 VECTOR_BINARY(v_sub, x - y)
 VECTOR_BINARY(v_mul, x *y)
 VECTOR_BINARY(v_div, x / y)
-VECTOR_BINARY(v_max, x > y ? x : y) /* The second operand if either is NaN, as on x86. */
+/* v_max and v_min give the second operand if either operand is NaN, as on x86. */
+VECTOR_BINARY(v_max, x > y ? x : y)
 VECTOR_BINARY(v_min, x < y ? x : y)
 
-/* a * b + c, rounded once. */
+/* Returns a * b + c, rounded once. */
 static inline vec v_fma(vec a, vec b, vec c)
 {
     for (int i = 0; i < 16; i++)
@@ -149,14 +151,16 @@ static inline vec v_fma(vec a, vec b, vec c)
     return a;
 }
 
-/* a * b + c, rounded once, where subnormal numbers count as 0. Used between v_flush_begin and
- * v_flush_end. b and c are not subnormal; a and b have 8 bits, so the product is exact. */
+/* Returns a * b + c, rounded once, where subnormal numbers count as 0 (kernels.h, "BF16 weights").
+ * Call it between v_flush_begin and v_flush_end. Requires that b and c are not subnormal, and that
+ * a and b are bfloat16 values, so that the product is exact. */
 static inline vec v_fma_flush(vec a, vec b, vec c)
 {
     for (int i = 0; i < 16; i++) {
         float x = fabsf(a.lane[i]) < 0x1p-126f ? 0 : a.lane[i];
         float f = fmaf(x, b.lane[i], c.lane[i]);
-        /* Whether 24 bits with any exponent reach 2^-126: fp64 holds such small sums exactly. */
+        /* The result becomes 0 if the sum, rounded to 24 bits with any exponent, is below 2^-126.
+         * fp64 holds such small sums exactly. */
         if (fabsf(f) <= 0x1p-126f &&
             fabs(fma((double)x, (double)b.lane[i], (double)c.lane[i])) < 0x1p-126 - 0x1p-151)
             f = copysignf(0.0f, f);
@@ -165,6 +169,7 @@ static inline vec v_fma_flush(vec a, vec b, vec c)
     return a;
 }
 
+/* Begins a piece of code that calls v_fma_flush. Returns the argument for v_flush_end. */
 static inline uint32_t v_flush_begin(void)
 {
     return 0;
@@ -175,8 +180,8 @@ static inline void v_flush_end(uint32_t mode)
     (void)mode;
 }
 
-/* a * 2^n, where n is in the low bits of `rounded` (see v_exp_each in rows.h). Input and result are
- * normal numbers. */
+/* Returns a * 2^n, where n is in the low bits of `rounded` (see v_exp_each in rows.h). Requires
+ * that a and the result are normal numbers. */
 static inline vec v_scale_exponent(vec a, vec rounded)
 {
     for (int i = 0; i < 16; i++)
@@ -185,7 +190,8 @@ static inline vec v_scale_exponent(vec a, vec rounded)
     return a;
 }
 
-/* Sums the lanes, folding them 8, 4, 2, 1 apart. */
+/* Returns the sum of the lanes: lanes that are 8 apart are added first, then lanes that are 4, 2
+ * and 1 apart. */
 static inline float v_fold_add(vec a)
 {
     for (int width = 8; width > 0; width /= 2)
@@ -203,7 +209,7 @@ static inline float v_fold_max(vec a)
     return result;
 }
 
-/* The greatest |lane| of both vectors, as bits; NaN is above infinity. */
+/* Returns the bits of the greatest |lane| of both vectors; NaN is above infinity. */
 static inline uint32_t v_magnitude_bits(vec a, vec b)
 {
     uint32_t result = 0;
@@ -231,6 +237,7 @@ static inline int32_t v_round_store(int8_t *p, vec a)
     return sum;
 }
 
+/* Loads the first `lanes` lanes from bfloat16; the others are 0. */
 static inline vec v_load_bf16_part(const uint16_t *p, uint32_t lanes)
 {
     vec v = v_zero();
@@ -247,7 +254,7 @@ static inline void v_round_store16(int16_t *p, vec a)
 }
 
 /* Stores the first `lanes` lanes, |lane| < 32767.5, rounded to integers (ties to even), to
- * p[which], p[2 + which], … The elements between are not touched, because another thread may write
+ * p[which], p[2 + which], … Does not write the elements between, because another thread may write
  * them. */
 static inline void v_round_store16_every_second(int16_t *p, vec a, uint32_t lanes, uint32_t which)
 {
@@ -292,7 +299,8 @@ static inline ivec v_load_pairs(const int16_t *p)
     return v_load_pairs_part(p, 16);
 }
 
-/* Loads pairs of neighbouring 8-bit integers, widened to 16 bits. */
+/* Loads pairs of neighbouring 8-bit integers, widened to 16 bits, one pair per lane; lanes from
+ * `lanes` on are 0. */
 static inline ivec v_load_pairs8_part(const int8_t *p, uint32_t lanes)
 {
     int16_t wide[32] = {0};
@@ -306,7 +314,8 @@ static inline ivec v_load_pairs8(const int8_t *p)
     return v_load_pairs8_part(p, 16);
 }
 
-/* Adds the products of each lane's pair to the lane's sum. The callers' sums fit in 32 bits. */
+/* Multiplies the two integers of each lane of a by those of the lane of b, and adds both products
+ * to the lane of `sum`. Requires that the sums fit in 32 bits. */
 static inline ivec v_dot_pairs(ivec sum, ivec a, ivec b)
 {
     for (int i = 0; i < 16; i++) {
@@ -318,8 +327,9 @@ static inline ivec v_dot_pairs(ivec sum, ivec a, ivec b)
     return sum;
 }
 
-/* always_inline: gcc treats a plain function that only prefetches as one without effects and
- * removes the calls. */
+/* v_prefetch prefetches a cache line into the L1 cache, v_prefetch_l2 into the L2 cache only. Both
+ * are always inlined, because gcc treats another function that only prefetches as a function
+ * without effects, and removes the calls. */
 static inline __attribute__((always_inline)) void v_prefetch(const void *p)
 {
     __builtin_prefetch(p, 0, 3);

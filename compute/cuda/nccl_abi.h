@@ -1,8 +1,9 @@
-/* nccl_abi: declares the part of NCCL's C interface that groups use (libnccl.so.2, 2.10.3 or later)
- * without NCCL's header, so that a plugin that was built on a host without NCCL can use groups on a
- * host with it. NCCL's types are numbers and pointers, and have not changed between versions.
- * group.cu includes it, and loads the library; tests/gpu/nccl_header.cc compares it with NCCL's
- * header. Declarations only: no functions, no threads. */
+/* nccl_abi: declares the part of NCCL's C interface that groups use (libnccl.so.2, 2.10.3 or
+ * later). The plugin is built without NCCL's header, so a plugin from a host without NCCL can use
+ * groups on a host with NCCL. The types here are numbers, pointers and one array of bytes, and have
+ * not changed between versions of NCCL. group.cu includes this header and loads the library, on the
+ * threads that call compute_group_ops (compute/group.h). tests/gpu/nccl_header.cc compares the
+ * declarations with NCCL's header. Declarations only: no functions, no state. */
 #ifndef COMPUTE_CUDA_NCCL_ABI_H
 #define COMPUTE_CUDA_NCCL_ABI_H
 
@@ -20,7 +21,8 @@ struct nccl_id { /* ncclUniqueId; passed by value. */
 
 typedef struct ncclComm *nccl_comm;
 
-/* Functions of the library; enumerations are passed as int. */
+/* Addresses of the library's functions; NCCL_FUNCTIONS has their names. NCCL's enumerations are int
+ * here. */
 struct nccl {
     int (*version)(int *version);
     const char *(*error_text)(int result);
@@ -38,7 +40,7 @@ struct nccl {
     int (*end)(void);
 };
 
-/* The fields of struct nccl and the library's names of the functions. */
+/* Calls each(field of struct nccl, the library's name of the function) for every field. */
 #define NCCL_FUNCTIONS(each)                                                                       \
     each(version, "ncclGetVersion");                                                               \
     each(error_text, "ncclGetErrorString");                                                        \

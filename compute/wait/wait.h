@@ -1,7 +1,7 @@
 /* wait: what tests need of the waiting backend (compute_wait), which sleeps instead of computing
- * (docs/profile.md). Tests replace the backend's clock, and read the constants below. Only tests
- * call wait_clock_set, before the device computes. This header owns nothing. It does not declare
- * the backend: compute.h does. */
+ * (docs/profile.md): a clock that tests can replace, and constants. Only tests call wait_clock_set,
+ * on the thread that opened the device, before the device computes. wait.c implements the backend;
+ * compute.h declares it. This header owns nothing. */
 #ifndef COMPUTE_WAIT_WAIT_H
 #define COMPUTE_WAIT_WAIT_H
 
@@ -21,8 +21,8 @@ struct wait_clock {
  * compute_wait opened the device. */
 void wait_clock_set(struct compute *device, const struct wait_clock *clock);
 
-/* If the wait of a layer ends late, the next wait is shorter by this delay, but by at most
- * WAIT_CREDIT_NS_MAX nanoseconds. */
+/* If the wait of a layer ends late, the next layer's wait is shorter by this delay, but by at most
+ * this number of nanoseconds. */
 #define WAIT_CREDIT_NS_MAX ((int64_t)10 * 1000 * 1000)
 
 /* The logits that the backend writes: WAIT_LOGIT for the token WAIT_TOKEN, 0 for all other tokens.
