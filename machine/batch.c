@@ -20,8 +20,7 @@ static enum status batch_open(const struct machine *m, struct machine_batch *bat
     batch->token_ids = calloc(m->shape.rows_max, sizeof(batch->token_ids[0]));
     batch->sequences = calloc(sequences, sizeof(batch->sequences[0]));
     batch->samples = calloc(sequences, sizeof(batch->samples[0]));
-    batch->sample_items = calloc(sequences, sizeof(batch->sample_items[0]));
-    batch->sample_uses = calloc(sequences, sizeof(batch->sample_uses[0]));
+    batch->picks = calloc(sequences, sizeof(batch->picks[0]));
     batch->scores = calloc(sequences, sizeof(batch->scores[0]));
     batch->score_items = calloc(sequences, sizeof(batch->score_items[0]));
     batch->score_results = calloc(m->shape.rows_max, sizeof(batch->score_results[0]));
@@ -36,8 +35,7 @@ static enum status batch_open(const struct machine *m, struct machine_batch *bat
     if (floats > 0)
         batch->finals = calloc((size_t)sequences * floats, sizeof(batch->finals[0]));
     bool good = batch->token_ids != NULL && batch->sequences != NULL && batch->samples != NULL &&
-                batch->sample_items != NULL && batch->sample_uses != NULL &&
-                batch->scores != NULL && batch->score_items != NULL &&
+                batch->picks != NULL && batch->scores != NULL && batch->score_items != NULL &&
                 batch->score_results != NULL && batch->pooled != NULL && batch->sampling != NULL &&
                 batch->output_limits != NULL && batch->indices != NULL &&
                 batch->request_slots != NULL && batch->owners != NULL && batch->pushes != NULL &&
@@ -50,8 +48,7 @@ static void batch_close(struct machine_batch *batch)
     free(batch->token_ids);
     free(batch->sequences);
     free(batch->samples);
-    free(batch->sample_items);
-    free(batch->sample_uses);
+    free(batch->picks);
     free(batch->scores);
     free(batch->score_items);
     free(batch->score_results);
@@ -116,40 +113,67 @@ static bool mask_fits(const struct machine *m, struct machine_batch *batch, bool
 
 /* Sets the tokens that the sample may give, if its answer has a constraint. drafted = the sample is
  * drawn after drafted tokens, and is not used if there is no mask for it: the next step draws it
- * again. */
-static void constrain_sample(struct machine *m, struct machine_batch *batch, uint32_t at,
-                             struct grammar_answer *answer, bool drafted)
+ * again. Returns what happens with the token. */
+static enum machine_pick_use constrain_sample(struct machine *m, struct machine_batch *batch,
+                                              struct engine_sample *sample,
+                                              struct grammar_answer *answer, bool drafted)
 {
-    struct engine_sample *sample = &batch->samples[at];
     enum status status;
     struct error error;
-    batch->sample_uses[at] = MACHINE_SAMPLE_USED;
     if (answer == NULL)
-        return;
+        return MACHINE_PICK_SAMPLED;
     if (mask_fits(m, batch, drafted))
         status = grammar_answer_mask(answer, sample->choice.sampling.end_tokens,
                                      sample->choice.sampling.end_count, &sample->allowed, &error);
     else
         status = error_set(&error, ST_NO_RESOURCE, "too many constrained answers in one batch");
     if (status == ST_OK)
-        return;
+        return MACHINE_PICK_SAMPLED;
     sample->allowed = NULL;
-    batch->sample_uses[at] = drafted ? MACHINE_SAMPLE_UNUSED : MACHINE_SAMPLE_ENDS;
     if (!drafted)
         log_warn("a constrained answer ends: %s", error.text);
+    return drafted ? MACHINE_PICK_UNUSED : MACHINE_PICK_ENDS;
 }
 
-/* `later` = tokens of the answer between the item's next one and the one that is drawn. */
-static void add_sample(struct machine *m, struct machine_batch *batch, uint32_t item,
-                       uint32_t later, uint32_t row, uint32_t position,
-                       const struct sample_context *context, struct grammar_answer *answer)
+static bool ends_answer(const struct sampling *sampling, uint32_t token)
 {
-    uint32_t at = batch->job.sample_count++;
-    batch->sample_items[at] = item;
-    answer_sample_fill(batch->sampling[item], m->shape.hyper.vocab, batch->indices[item] + later,
-                       row, position, &batch->samples[at]);
-    batch->samples[at].context = *context;
-    constrain_sample(m, batch, at, answer, later > 0);
+    for (uint32_t i = 0; i < sampling->end_count; i++)
+        if (sampling->end_tokens[i] == token)
+            return true;
+    return false;
+}
+
+/* Returns true if the answer's constraint allows only *token_out, and nothing but the token is
+ * wanted of its row: log-probabilities need the logits, and a draft layer needs the final vector.
+ * Where the request has rules about tokens, sampling decides. */
+static bool token_certain(const struct machine_batch *batch, const struct sampling *sampling,
+                          const struct sample_context *context, struct grammar_answer *answer,
+                          uint32_t *token_out)
+{
+    return answer != NULL && sampling->logprobs < 0 && batch->finals == NULL &&
+           !logit_edits_wanted(context) &&
+           grammar_answer_forced(answer, token_out) == GRAMMAR_FORCED_TOKEN &&
+           !ends_answer(sampling, *token_out);
+}
+
+/* Adds the token that row `row` gives. `later` = tokens of the answer between the item's next one
+ * and this one. */
+static void add_pick(struct machine *m, struct machine_batch *batch, uint32_t item, uint32_t later,
+                     uint32_t row, uint32_t position, const struct sample_context *context,
+                     struct grammar_answer *answer)
+{
+    const struct sampling *sampling = batch->sampling[item];
+    struct machine_pick *pick = &batch->picks[batch->pick_count++];
+    *pick = (struct machine_pick){.item = item, .sample = batch->job.sample_count};
+    if (token_certain(batch, sampling, context, answer, &pick->token)) {
+        pick->use = MACHINE_PICK_CERTAIN;
+        return;
+    }
+    struct engine_sample *sample = &batch->samples[batch->job.sample_count++];
+    answer_sample_fill(sampling, m->shape.hyper.vocab, batch->indices[item] + later, row, position,
+                       sample);
+    sample->context = *context;
+    pick->use = constrain_sample(m, batch, sample, answer, later > 0);
 }
 
 static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t index,
@@ -172,8 +196,8 @@ static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t 
     batch->indices[index] = 0;
     batch->job.report_layers |= chunk.layerwise;
     if (chunk.samples_token)
-        add_sample(m, batch, index, 0, row + item->token_count - 1,
-                   chunk.first_token + item->token_count, &chunk.context, chunk.answer);
+        add_pick(m, batch, index, 0, row + item->token_count - 1,
+                 chunk.first_token + item->token_count, &chunk.context, chunk.answer);
     if (chunk.pooled_count > 0)
         batch->pooled[batch->job.pooled_count++] =
             (struct engine_pooled){.first_row = row + chunk.pooled_first,
@@ -192,15 +216,16 @@ static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t 
     };
 }
 
-/* Returns the final vector of a sample; NULL = the machine has no draft layer. */
-static float *final_of(const struct machine *m, const struct machine_batch *batch, uint32_t sample)
+/* Returns the final vector of the row of a pick; NULL = the machine has no draft layer. (With a
+ * draft layer, pick i is sampled by sample i.) */
+static float *final_of(const struct machine *m, const struct machine_batch *batch, uint32_t pick)
 {
-    return batch->finals != NULL ? batch->finals + (size_t)sample * machine_draft_final_floats(m)
+    return batch->finals != NULL ? batch->finals + (size_t)pick * machine_draft_final_floats(m)
                                  : NULL;
 }
 
-/* Adds a decode step. A step with drafted tokens has a row for each of them, and a token is drawn
- * from every row; token_pool_decode_done knows which of them count. */
+/* Adds a decode step. A step with drafted tokens has a row for each of them, and every row gives a
+ * token; token_pool_decode_done knows which of them count. */
 static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t index,
                        struct compute_sequence *sequence)
 {
@@ -224,12 +249,13 @@ static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t 
     for (uint32_t i = 0; i <= drafted; i++) {
         if (row.answer != NULL && i > 0 && allowed)
             allowed = grammar_answer_draft_add(row.answer, row.draft[i - 1]);
-        add_sample(m, batch, index, i, sequence->first_row + i, row.position + 1 + i, &row.context,
-                   allowed ? row.answer : NULL);
-        batch->samples[batch->job.sample_count - 1].final =
-            final_of(m, batch, batch->job.sample_count - 1);
+        add_pick(m, batch, index, i, sequence->first_row + i, row.position + 1 + i, &row.context,
+                 allowed ? row.answer : NULL);
         if (!allowed)
-            batch->sample_uses[batch->job.sample_count - 1] = MACHINE_SAMPLE_UNUSED;
+            batch->picks[batch->pick_count - 1].use = MACHINE_PICK_UNUSED;
+        else if (batch->finals != NULL)
+            batch->samples[batch->job.sample_count - 1].final =
+                final_of(m, batch, batch->pick_count - 1);
         row.context.token_count += row.context.token_count > 0 ? 1 : 0;
     }
     if (row.answer != NULL)
@@ -274,6 +300,7 @@ static void batch_fill(struct machine *m, struct machine_batch *batch)
     };
     uint32_t row = 0;
     batch->has_prompts = false;
+    batch->pick_count = 0;
     batch->mask_bytes = 0;
     for (uint32_t i = 0; i < items->item_count; i++) {
         const struct sched_batch_item *item = &items->items[i];
@@ -424,20 +451,23 @@ static void abandoned_take(struct machine *m, const struct machine_batch *batch)
         prompt_pool_chunk_abandoned(m->prompt_pool, &batch->items.items[i]);
 }
 
-/* Fills the tokens that were drawn for item `index`, whose first sample is `first`, up to a sample
- * that is not used. Returns their number: 0 for a chunk of a long prompt, more than 1 for a decode
- * with drafted tokens. */
+/* Fills the tokens of item `index`, whose first pick is `first`, up to a pick that is not used.
+ * Returns their number: 0 for a chunk of a long prompt, more than 1 for a decode with drafted
+ * tokens. */
 static uint32_t tokens_fill(const struct machine_batch *batch, uint32_t index, uint32_t first,
                             struct message_token tokens[1 + LIMIT_DRAFT_TOKENS])
 {
-    uint32_t count = 0, at = first;
-    for (; at < batch->job.sample_count && batch->sample_items[at] == index; at++) {
-        if (batch->sample_uses[at] == MACHINE_SAMPLE_UNUSED)
+    uint32_t count = 0;
+    for (uint32_t at = first; at < batch->pick_count && batch->picks[at].item == index; at++) {
+        const struct machine_pick *pick = &batch->picks[at];
+        const struct sampled certain = {.id = pick->token};
+        if (pick->use == MACHINE_PICK_UNUSED)
             break;
-        answer_token_fill(batch->sampling[index], batch->output_limits[index],
-                          batch->indices[index] + count, &batch->samples[at].result,
-                          &tokens[count]);
-        if (batch->sample_uses[at] == MACHINE_SAMPLE_ENDS)
+        answer_token_fill(
+            batch->sampling[index], batch->output_limits[index], batch->indices[index] + count,
+            pick->use == MACHINE_PICK_CERTAIN ? &certain : &batch->samples[pick->sample].result,
+            &tokens[count]);
+        if (pick->use == MACHINE_PICK_ENDS)
             tokens[count].finish = FINISH_CONSTRAINT;
         count++;
     }
@@ -445,13 +475,13 @@ static uint32_t tokens_fill(const struct machine_batch *batch, uint32_t index, u
 }
 
 /* Hands the results to the request tables. The rest of the prompts' KV is pushed after the first
- * token has been sent (prompt_pool_results_send). The samples are in the order of the items; some
- * items (chunks of a long prompt) have none. */
+ * token has been sent (prompt_pool_results_send). The picks are in the order of the items; some items
+ * (chunks of a long prompt) have none. */
 void machine_batch_done(void *self, uint32_t slot)
 {
     struct machine *m = self;
     struct machine_batch *batch = &m->batches[slot];
-    uint32_t sampled = 0, taken = 0;
+    uint32_t picked = 0, taken = 0;
     m->stats_changed = true;
     batch_record_end(m->options.batch_record, slot);
     if (batch->job.abandoned) {
@@ -466,10 +496,10 @@ void machine_batch_done(void *self, uint32_t slot)
     for (uint32_t i = 0; i < batch->items.item_count; i++) {
         const struct sched_batch_item *item = &batch->items.items[i];
         struct message_token tokens[1 + LIMIT_DRAFT_TOKENS];
-        const float *finals = final_of(m, batch, sampled);
-        uint32_t count = tokens_fill(batch, i, sampled, tokens);
-        while (sampled < batch->job.sample_count && batch->sample_items[sampled] == i)
-            sampled++;
+        const float *finals = final_of(m, batch, picked);
+        uint32_t count = tokens_fill(batch, i, picked, tokens);
+        while (picked < batch->pick_count && batch->picks[picked].item == i)
+            picked++;
         if (item->is_prompt)
             prompt_pool_chunk_done(m->prompt_pool, item, count > 0 ? tokens : NULL, m->now_us);
         else

@@ -45,12 +45,22 @@ struct machine_tiers;    /* See tiers.c. */
 struct machine_draft;    /* See draft.c. */
 struct machine_load;     /* See tier_loads.c. */
 
-/* What happens with the token that a sample gives. */
-enum machine_sample_use {
-    MACHINE_SAMPLE_USED,
-    MACHINE_SAMPLE_ENDS, /* The answer ends: its constraint cannot be followed. */
-    /* Nothing: the constraint does not allow the drafted tokens before the sample. */
-    MACHINE_SAMPLE_UNUSED,
+/* Where a token of an answer comes from, and what happens with it. */
+enum machine_pick_use {
+    MACHINE_PICK_SAMPLED, /* It is the result of a sample. */
+    /* The constraint allows only this token, so its row needs no logits and no sample. */
+    MACHINE_PICK_CERTAIN,
+    MACHINE_PICK_ENDS, /* It is sampled; the answer ends, as its constraint cannot be followed. */
+    /* It is sampled, but not used: the constraint does not allow the drafted tokens before it. */
+    MACHINE_PICK_UNUSED,
+};
+
+/* A token that a batch adds to the answer of one of its items. */
+struct machine_pick {
+    uint32_t item;
+    enum machine_pick_use use;
+    uint32_t sample; /* Index in machine_batch.samples, unless the token is certain. */
+    uint32_t token;  /* Of a certain token: its id. */
 };
 
 /* A batch in flight: the executor's input, and the item that each result belongs to. */
@@ -62,12 +72,11 @@ struct machine_batch {
     bool has_prompts;                   /* The batch contains prompt chunks. */
     uint32_t *token_ids;                /* [rows_max] */
     struct compute_sequence *sequences; /* [sequences_max] */
-    /* [sequences_max]; sample i belongs to item sample_items[i]. */
-    struct engine_sample *samples;
-    uint32_t *sample_items;
-    enum machine_sample_use *sample_uses; /* [sequences_max]: of sample i. */
-    size_t mask_bytes;                    /* Bytes of all masks together. */
-    /* [sequences_max × machine_draft_final_floats]: final vectors of the samples. */
+    struct engine_sample *samples;      /* [sequences_max] */
+    struct machine_pick *picks;         /* [sequences_max], in the order of the items. */
+    uint32_t pick_count;
+    size_t mask_bytes; /* Bytes of all masks together. */
+    /* [sequences_max × machine_draft_final_floats]: final vectors of the rows of the picks. */
     float *finals;
     struct engine_score *scores; /* [sequences_max]; score i belongs to item score_items[i]. */
     uint32_t *score_items;
