@@ -19,7 +19,7 @@
 /* How the frequencies of the rotary embedding differ from the powers of its base, besides the
  * factor rope_freq_scale. `factor`, `low`, `high`, context_tokens and `pairs` are fields of struct
  * model_rope_scaling. If the file has a tensor ROLE_ROPE_FACTORS, each frequency is divided by an
- * element of this tensor, whatever the kind. */
+ * element of this tensor instead, for every kind. */
 enum model_rope_kind {
     MODEL_ROPE_PLAIN, /* The frequencies do not differ. */
     /* Llama 3.1. A frequency f has the wavelength w = 2 pi / f. If w > context_tokens / low, f
@@ -91,7 +91,7 @@ struct model_latent {
 
 struct model_hyper {
     char architecture[32]; /* struct family.architecture, such as "qwen3". */
-    char name[64];         /* Result of model_file_name, cut; `architecture` if it has no text. */
+    char name[64];         /* Result of model_file_name, cut; without a name, `architecture`. */
     uint32_t layer_count;  /* Layers of the model, without draft layers. */
     /* Number of draft layers, whose tensors follow the tensors of the other layers. From the final
      * vector (forward_final_vector) of a token t and from the token t + 1, a draft layer predicts

@@ -1,5 +1,5 @@
 /* hyper_internal: the functions that hyper.c, hyper_rope.c, hyper_experts.c, hyper_latent.c and
- * hyper_layers.c share. Each function reads and checks a value of a model's files, or a group of
+ * hyper_layers.c share. Most of them read and check a value of a model's files, or a group of
  * values. The functions have no state, and run on the thread that calls model_hyper_read. They find
  * values with keys.h, and read no tensor data. */
 #ifndef MODEL_FILE_HYPER_INTERNAL_H
@@ -36,7 +36,7 @@ enum status hyper_read_u32_range(const struct hyper_reader *r, enum model_key ke
 /* Accepts any number. */
 enum status hyper_f32(const struct hyper_reader *r, enum model_key key, bool required,
                       float *value);
-/* Accepts a finite number above 0; the default must be one, too. */
+/* Accepts finite numbers above 0. The default must be a finite number above 0, too. */
 enum status hyper_f32_positive(const struct hyper_reader *r, enum model_key key, bool required,
                                float *value);
 /* Sets the error "key KEY is "VALUE", supported SUPPORTED", and returns ST_UNSUPPORTED. */

@@ -57,8 +57,8 @@ enum model_role {
     ROLE_UP_BIAS,
     ROLE_DOWN_BIAS,
     /* Experts (docs/models.md). In some files one tensor has the matrices of all experts of a layer
-     * (ROLE_EXPERTS_…); gate and up may be one such tensor. In other files each expert has tensors
-     * of its own (ROLE_EXPERT_…). */
+     * (ROLE_EXPERTS_…), or even their gate and up matrices (ROLE_EXPERTS_GATE_UP). In other files
+     * each expert has tensors of its own (ROLE_EXPERT_…). */
     ROLE_ROUTER,
     ROLE_ROUTER_BIAS,
     ROLE_ROUTER_CHOICE_BIAS, /* compute_routing.choice_bias. */
@@ -77,7 +77,8 @@ enum model_role {
     /* The product of a row with ROLE_SHARED_ROUTER gives the weight of the shared experts. Without
      * this tensor, the weight is 1. */
     ROLE_SHARED_ROUTER,
-    ROLE_SHARED_GATE, /* ROLE_SHARED_GATE, _UP and _DOWN: all shared experts as one expert. */
+    /* A tensor of the next three roles has all shared experts of a layer, as one expert. */
+    ROLE_SHARED_GATE,
     ROLE_SHARED_UP,
     ROLE_SHARED_DOWN,
     /* Only a draft layer (model_hyper.draft_layers) has tensors of the roles ROLE_DRAFT_…, besides

@@ -79,7 +79,7 @@ enum vocabulary_find {
 /* A setting of a file. VOCABULARY_UNSET = the file does not have the setting. */
 enum vocabulary_setting { VOCABULARY_UNSET, VOCABULARY_NO, VOCABULARY_YES };
 
-#define VOCABULARY_NO_TOKEN       UINT32_MAX       /* No such token. */
+#define VOCABULARY_NO_TOKEN       UINT32_MAX       /* Id of no token. */
 #define VOCABULARY_END_TOKENS_MAX 8                /* Most tokens in `end_tokens`. */
 #define VOCABULARY_TOKENS_MAX     ((1u << 20) - 1) /* Most tokens of a vocabulary. */
 

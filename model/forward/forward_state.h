@@ -105,9 +105,9 @@ struct forward {
      * the model has no post norms, no biases of attention's output and of down, and
      * residual_scale 1, and the stage has one rank. */
     float *branch;
-    /* [rows of a chunk × experts] and [rows of a chunk]: products with the experts' router and with
-     * the shared experts' router. All lanes can use the two arrays, because models with experts
-     * have one lane. */
+    /* router_product: [rows of a chunk × experts] products with the experts' router.
+     * shared_product: [rows of a chunk] products with the shared experts' router. The lanes do not
+     * have arrays of their own, because a batch of a model with experts has one lane. */
     float *router_product, *shared_product;
     float *logits; /* [logits_max × vocab]; NULL = no last layer, or a rank other than 0. */
     /* [logits_max × vocabulary of the rank's slice]; used only with several ranks. */
@@ -257,8 +257,8 @@ const uint32_t *forward_group_ids(struct forward *f, const struct forward_batch 
  * = the function adds the sum times residual_scale. y is overwritten. */
 void forward_group_add(const struct forward *f, struct compute *c, uint32_t row_count,
                        const float *post_norm, float *y, float *x);
-/* Normalises q as one vector of the heads of all ranks, and k as one vector of the
- * heads of all ranks (FAMILY_QK_WHOLE). */
+/* Normalises q as one vector of the heads of all ranks, and k as one vector of the heads of all
+ * ranks (FAMILY_QK_WHOLE). */
 void forward_group_qk_norm(const struct forward *f, struct compute *c, const struct model_layer *w,
                            uint32_t row_count, float *q, float *k);
 /* Collects `part` of each rank in the `logits` of rank 0. */

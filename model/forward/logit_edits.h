@@ -1,6 +1,7 @@
 /* logit_edits: the part of a request's sampling rules that changes logits before a token is drawn.
  * The engine (machine/executor/engine.c) calls it on the engine thread and on the device's worker
- * threads; bench-engine calls it on its main thread. Only one thread at a time may use a struct
+ * threads; bench-engine calls it on its main thread. (machine/executor/pipeline_job.c calls only
+ * logit_edits_wanted, on the event loop thread.) Only one thread at a time may use a struct
  * logit_editor. This part draws no tokens (sampler.h does). The edits depend only on the request's
  * rules and tokens, and not on earlier calls, so a request gets the same tokens on any machine.
  * tests/model/forward/test_logit_edits.c compares this part with a simple second implementation.

@@ -32,8 +32,8 @@ struct model_layer_experts {
 struct model_latent_layer {
     struct compute_matrix *q_a; /* [q_rank × hidden]; NULL = model_layer.q makes the queries. */
     const float *q_norm;        /* [q_rank]; NULL if q_a is NULL. */
-    struct compute_matrix
-        *q_b; /* [head_count * (plain + rotated) × q_rank]; NULL if q_a is NULL. */
+    /* [head_count * (plain + rotated) × q_rank]; NULL if q_a is NULL. */
+    struct compute_matrix *q_b;
     struct compute_matrix *rotated_key; /* [rotated × hidden] makes the rotated part of the key. */
     struct compute_matrix *latent;      /* [rank × hidden] makes the `rank` latent values. */
     const float *norm;                  /* [rank] norm of the `rank` latent values. */
@@ -62,7 +62,7 @@ struct model_layer {
     const float *sinks;               /* [head_count]; NULL = the model has no sinks. */
     /* [hidden × head_count * head_dim]; with latent attention, [hidden × head_count * value]. */
     struct compute_matrix *attention_output;
-    const float *attention_output_bias; /* [hidden]; only at rank 0. */
+    const float *attention_output_bias; /* [hidden]; NULL also at ranks above 0. */
     const float *attention_post_norm;   /* [hidden]; NULL = the model has no post norms. */
     /* [hidden]; NULL = the model has no pre norms. With model_hyper.parallel, ffn_norm and
      * ffn_norm_bias are the pointers attention_norm and attention_norm_bias. */
@@ -78,7 +78,7 @@ struct model_layer {
     struct compute_low_ranks adapters[ADAPTER_MATRIX_COUNT];
     const float *gate_bias; /* [ffn] */
     const float *up_bias;   /* [ffn] */
-    const float *down_bias; /* [hidden]; only at rank 0. */
+    const float *down_bias; /* [hidden]; NULL also at ranks above 0. */
 };
 
 /* The matrices and norms that make the input of a draft layer:
