@@ -57,7 +57,7 @@ enum vocabulary_step_kind {
     STEP_PREPEND,     /* Puts `to` before the text, if the text is not empty. */
     STEP_REPLACE,     /* Replaces every `from` by `to`. */
     STEP_CHARSMAP,    /* Applies SentencePiece's compiled table of replacements, `from`. */
-    STEP_COLLAPSE,    /* Removes blanks at both ends, and all but one of each run of blanks. */
+    STEP_COLLAPSE,    /* Removes blanks at both ends, and makes each run of blanks one blank. */
 };
 
 /* A step. enum vocabulary_step_kind says whether the step uses `from` and `to`. */
