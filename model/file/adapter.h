@@ -1,8 +1,11 @@
 /* adapter: one low-rank adapter (LoRA) in the form of the library PEFT: a folder with
- * adapter_config.json and adapter_model.safetensors. A struct adapter owns the mappings of both
- * files and finds the two matrices with which the adapter changes a product. model_file.c and
- * model/forward/adapters.c call it, on the thread that uses the model_file. It does not know the
- * model's shapes. */
+ * adapter_config.json and adapter_model.safetensors. The adapter changes a product W · x of the
+ * model to W · x + scale · B · A · x. The number of rows of A is the rank.
+ *
+ * A struct adapter owns the mappings of both files and the table of the matrices A and B.
+ * model_file.c opens and closes adapters, and model/forward/adapters.c reads the matrices while a
+ * model is loaded; both run on the thread that uses the struct model_file. This part computes no
+ * products, and does not know the shapes of the model's matrices. */
 #ifndef MODEL_FILE_ADAPTER_H
 #define MODEL_FILE_ADAPTER_H
 
@@ -10,12 +13,12 @@
 #include "common/status.h"
 #include "model/file/mapped.h"
 
-/* The products of a layer (a matrix of the model times a vector) that an adapter can change. */
+/* The matrices W of a layer whose products an adapter can change. */
 enum adapter_matrix {
     ADAPTER_Q,
     ADAPTER_K,
     ADAPTER_V,
-    ADAPTER_OUTPUT,
+    ADAPTER_OUTPUT, /* Attention's output matrix. */
     ADAPTER_GATE,
     ADAPTER_UP,
     ADAPTER_DOWN,
@@ -24,28 +27,32 @@ enum adapter_matrix {
 
 struct adapter;
 
-/* Opens the adapter in the folder at `path`. The caller closes *out with adapter_close. Returns
- * ST_NOT_FOUND if a file is missing, ST_IO, ST_INVALID, ST_UNSUPPORTED if the adapter has a setting
- * or tensor that is not supported, or ST_NO_MEMORY. */
+/* Opens the adapter in the folder at `path` and checks the names and types of its tensors. The
+ * caller closes *out with adapter_close. Returns ST_NOT_FOUND if a file is missing, ST_IO if a file
+ * cannot be read or is empty, ST_INVALID if a file is malformed or a matrix A has no B or the
+ * reverse, ST_UNSUPPORTED if the adapter has a setting or tensor that is not supported, or
+ * ST_NO_MEMORY. */
 enum status adapter_open(const char *path, struct adapter **out, struct error *error);
-/* Opens an adapter whose two files are in memory (fuzzing, tests). Requires that the files stay
- * unchanged until adapter_close. */
+/* Opens an adapter whose two files are in memory (fuzzing, tests). The caller owns the memory. The
+ * memory must stay unchanged until adapter_close. Returns the errors of adapter_open, except
+ * ST_NOT_FOUND and ST_IO. */
 enum status adapter_open_memory(struct mapped_text config, struct mapped_text weights,
                                 struct adapter **out, struct error *error);
 void adapter_close(struct adapter *a); /* NULL is fine. */
 
-/* Returns one of the two matrices of a product: up = false, A ([rank × columns of the model's
- * matrix]); up = true, B ([rows of the model's matrix × rank]). The files may have other shapes:
- * the function checks only that A and B have two dimensions of F32, F16 or BF16. NULL = the adapter
- * does not change the product. `a` owns the tensor. */
+/* Returns matrix A (up = false; [rank × columns of W]) or matrix B (up = true; [rows of W × rank])
+ * for the matrix W of a layer. NULL = the adapter does not change this product. `a` owns the
+ * tensor. The tensor has two dimensions, and elements of type F32, F16 or BF16. The caller must
+ * compare its shape with the shape of W. */
 const struct mapped_tensor *adapter_tensor(const struct adapter *a, uint32_t layer,
                                            enum adapter_matrix matrix, bool up);
-/* Returns the factor by which B · A · x is multiplied if the matrices have this rank. */
+/* Returns the scale for matrices of this rank: lora_alpha divided by the rank, or by the root of
+ * the rank if the adapter's config sets use_rslora. */
 float adapter_scale(const struct adapter *a, uint32_t rank);
-/* Returns one more than the index of the last layer that the adapter changes; 0 = it changes no
+/* Returns the index of the last layer that the adapter changes, plus 1; 0 = the adapter changes no
  * layer. */
 uint32_t adapter_layer_end(const struct adapter *a);
-/* Appends the content of the adapter's files to a digest. */
+/* Adds the whole content of both files to *digest. */
 void adapter_digest_add(const struct adapter *a, struct digest *digest);
 
 #endif

@@ -1,94 +1,101 @@
-/* family: the table of the families of models: how each family differs from Llama. The table does
- * not change, so any thread may read it. Other files of model/file/ look families up while a model
- * is opened. It reads no files: the keys of a model's file (keys.h) override some of its values. To
- * add a family that needs no new field, add a row to the table in family.c. */
+/* family: the table of the families of models, which says how each family differs from Llama. The
+ * table is constant, so any thread may read it. model_file.c and hyper.c look up a model's family
+ * while they open the model. This part reads no files. hyper.c lets the keys of a model's file
+ * (keys.h) override some values of the table. To add a family that needs no new field, add a row to
+ * the table in family.c. */
 #ifndef MODEL_FILE_FAMILY_H
 #define MODEL_FILE_FAMILY_H
 
 #include "model/file/roles.h"
 
-/* Which norms q and k have. */
+/* How q and k are normalised before they are rotated. */
 enum family_qk_norms {
     FAMILY_QK_NONE,
-    FAMILY_QK_HEADS, /* Each head is normalised. */
-    FAMILY_QK_WHOLE  /* All heads of q together, and all heads of k together, are normalised. */
+    FAMILY_QK_HEADS, /* Each head by itself. */
+    FAMILY_QK_WHOLE  /* All heads of q as one vector, and all heads of k as one vector. */
 };
 
 /* A family of models. */
 struct family {
-    /* Name in GGUF files; NULL = GGUF files of the family have the name of another family. (GGUF
-     * files of Mistral have "llama".) */
+    /* Name in GGUF files (general.architecture). NULL = GGUF files of this family have the name of
+     * another family: GGUF files of Mistral have "llama". */
     const char *name;
-    const char *type;         /* model_type in config.json. */
+    const char *type;         /* Name in folders (model_type in config.json). */
     const char *architecture; /* Name in errors and logs (model_hyper.architecture). */
     bool hub_post_norms;      /* Folders name tensors by ROLE_NAMES_HUB_POST_NORMS. */
     bool gguf_norm_after;     /* GGUF files name tensors by ROLE_NAMES_GGUF_NORM_AFTER. */
-    /* RoPE in a GGUF file rotates the pairs (i, i + rope_dim/2). False for llama: the conversion
-     * permutes q and k, so that rotated pairs are neighbours. */
+    /* In GGUF files, RoPE rotates the dimensions i and i + rope_dim/2 together; false = 2i and
+     * 2i + 1. False for llama, because the conversion to GGUF permutes q and k. */
     bool rope_neox;
-    bool rope_pairs; /* RoPE in a folder rotates neighbours. */
-    /* q, k and v must have biases. (Other biases are used if the file has them.) */
+    /* In folders, RoPE rotates the dimensions 2i and 2i + 1 together; false = i and
+     * i + rope_dim/2. */
+    bool rope_pairs;
+    /* The files must have biases of q, k and v. Without this flag, and for other matrices, biases
+     * are optional. */
     bool biases;
     enum family_qk_norms qk_norms;
     bool layer_norms;  /* LayerNorm instead of RMSNorm. */
     bool no_pre_norms; /* The inputs of attention and feed-forward are not normalised. */
     bool post_norms;   /* The results of attention and feed-forward are normalised. */
-    /* Attention and feed-forward read the same normalised input; KEY_PARALLEL overrides it. */
+    /* Attention and feed-forward read the same normalised input. KEY_PARALLEL overrides this
+     * value. */
     bool parallel;
     bool gelu;              /* Default of KEY_ACTIVATION: GELU in its tanh form; false = SiLU. */
-    bool plain_ffn;         /* The feed-forward has no gate: down · gelu(up). */
-    bool latent;            /* Latent attention. */
+    bool plain_ffn;         /* The feed-forward has no gate: down · activation(up). */
+    bool latent;            /* Latent attention (struct model_latent). */
     bool draft_layers;      /* Models may have draft layers. */
     bool experts;           /* Models may have experts. */
     bool experts_sigmoid;   /* Default of KEY_EXPERTS_GATING for folders. */
     bool experts_normalise; /* Default of KEY_EXPERTS_NORM. */
     bool experts_biases;    /* The router and the experts must have biases. */
-    /* Experts have the limited gate of struct compute_gate. KEY_EXPERTS_LIMIT and KEY_EXPERTS_ALPHA
-     * override its numbers. */
+    /* Experts have a limited gate (struct compute_gate) with limit 7 and alpha 1.702.
+     * KEY_EXPERTS_LIMIT and KEY_EXPERTS_ALPHA override these numbers. */
     bool experts_limited;
-    /* In folders, stacks of experts' matrices of F32, F16 and BF16 are transposed, and in stacks of
-     * every type the rows of gate and up alternate. */
+    /* In folders, one tensor has the matrices of all experts, and in the tensor of gate and up the
+     * rows of gate and up alternate. If the tensors are F32, F16 or BF16, each matrix is
+     * transposed. */
     bool experts_alternate;
-    bool sinks; /* Each head has a sink. */
+    bool sinks; /* Each head has a sink (compute_attention.sinks). */
     /* Rows of the embedding matrix are multiplied by the root of `hidden`, unless the file has
      * KEY_EMBEDDING_SCALE. */
     bool embedding_scaled;
     bool norms_from_1;   /* Folders store the norms' weights minus 1; 1 is added. */
     bool logits_divided; /* KEY_LOGIT_SCALE divides the logits instead of multiplying them. */
-    /* Every full_period-th layer (counted from 1) sees all tokens; the other layers have a window
-     * and the local base (local_base). 0 = no such pattern: layers from KEY_WINDOW_FIRST on have
-     * the window, if the model has one. A list of the layers' kinds in the file (key_layer_type)
-     * overrides the pattern. Without a list, KEY_LOCAL_PERIOD replaces a full_period that is not
+    /* Every full_period-th layer (counted from 1) sees all tokens. The other layers have a window,
+     * and rotate with local_base. 0 = no such pattern: if the model has a window, the layers from
+     * KEY_WINDOW_FIRST on have it. A list of the layers' kinds in the file (key_layer_type)
+     * overrides full_period. Without a list, KEY_LOCAL_PERIOD overrides a full_period that is not
      * 0. */
     uint32_t full_period;
-    /* Base of the rotary embedding in layers with a window (model_hyper.local_freq_base), if the
-     * file does not give it; 0 = all layers have one base. FAMILY_LOCAL_SAME: rope_freq_base, but
-     * without scaling. */
+    /* Default of KEY_ROPE_BASE_LOCAL, the base of the rotary embedding in layers with a window; 0 =
+     * all layers have the same base and scaling, and the key is not read. FAMILY_LOCAL_SAME = the
+     * base of the other layers, but without their scaling. */
     float local_base;
-    /* Every no_rope_period-th layer (counted from 1) does not rotate; 0 = all layers rotate.
-     * FAMILY_NO_ROPE_FULL: layers without a window do not rotate. If it is not 0, no_rope_layers of
-     * config.json overrides it (key_layer_rotates). */
+    /* Every no_rope_period-th layer (counted from 1) does not rotate q and k; 0 = all layers
+     * rotate. FAMILY_NO_ROPE_FULL = layers without a window do not rotate. If no_rope_period is not
+     * 0, no_rope_layers of config.json overrides no_rope_period (key_layer_rotates). */
     uint32_t no_rope_period;
     /* Models with this number of layers divide attention scores by the root of hidden / head_count
-     * instead of the root of head_dim, unless the file has KEY_QUERY_SCALAR or KEY_ATTENTION_SCALE.
-     * 0 = no models. */
+     * instead of the root of head_dim. KEY_QUERY_SCALAR and KEY_ATTENTION_SCALE override this
+     * value. 0 = no model of the family does. */
     uint32_t hidden_scale_layers;
     float rope_share; /* Default of KEY_ROPE_SHARE; 0 = 1. KEY_ROPE_DIM overrides both. */
     float freq_base;  /* Default of KEY_ROPE_BASE for folders; 0 = 10000. */
-    /* YaRN's limits in a GGUF file are not rounded to whole dimensions. (Folders have
-     * KEY_ROPE_TRUNCATE; GGUF files have no such key.) */
+    /* In GGUF files, YaRN's limits are not rounded to whole dimensions. (In folders,
+     * KEY_ROPE_TRUNCATE says whether they are; GGUF files have no such key.) */
     bool yarn_fractions;
 };
 
 #define FAMILY_NO_ROPE_FULL UINT32_MAX
 #define FAMILY_LOCAL_SAME   (-1.0f)
 
-/* Returns the family of this name in a folder (model_type) or a GGUF file; NULL = none. */
+/* Returns the family whose name in folders (family.type) or, if `folder` is false, in GGUF files
+ * (family.name) is `name`; NULL = none. */
 const struct family *family_find(struct mapped_text name, bool folder);
 
 #define FAMILY_LIST_BYTES 512
-/* Writes the names that family_find knows, for an error text: `are "llama", … and "qwen3"`. Returns
- * `out`. */
+/* Writes all names that family_find finds, for an error text: `are "llama", … and "smollm3"`.
+ * Returns `out`. */
 const char *family_list(bool folder, char out[FAMILY_LIST_BYTES]);
 
 #endif

@@ -1,9 +1,10 @@
-/* folder: a model's folder in the form of Hugging Face: config.json, the tokenizer's files, and
- * model.safetensors or, if that file is missing, the files that model.safetensors.index.json names.
- * A struct folder owns the mappings of the files and finds tensors by name. What its functions
- * return is valid until folder_close. Other files of model/file/ call it, on the thread that uses
- * the model_file; `cleave model fetch` calls folder_file_name. It does not interpret the
- * content of the files: its callers do. */
+/* folder: a model's folder in the form of Hugging Face: config.json, the tokenizer's files, and the
+ * weights. The weights are in model.safetensors or, if the folder does not have that file, in the
+ * files that model.safetensors.index.json names. A struct folder owns the mappings of the files and
+ * finds tensors by name. The texts, tensors and digests that its functions return are valid until
+ * folder_close. Other files of model/file/ call it, on the thread that uses the struct model_file;
+ * `cleave model fetch` calls folder_file_name. It does not know the meaning of keys and tensors
+ * (its callers do). */
 #ifndef MODEL_FILE_FOLDER_H
 #define MODEL_FILE_FOLDER_H
 
@@ -13,7 +14,7 @@
 struct folder;
 struct json_t;
 
-/* Files with fixed names. */
+/* Files with fixed names (folder_file_name). */
 enum folder_file {
     FOLDER_CONFIG,
     FOLDER_GENERATION_CONFIG,
@@ -24,15 +25,17 @@ enum folder_file {
     FOLDER_ADDED_TOKENS,   /* Further tokens, for FOLDER_SENTENCEPIECE. */
     FOLDER_TEMPLATE,       /* The chat template. */
     FOLDER_TEMPLATE_TOOLS, /* The chat template for requests with tools. */
-    FOLDER_POOLING,        /* How token vectors become an embedding. */
-    FOLDER_INDEX,          /* The names of several files with weights. */
-    FOLDER_WEIGHTS,        /* The file with all weights. */
+    FOLDER_POOLING,        /* How the vectors of tokens become an embedding. */
+    FOLDER_INDEX,          /* The names of the files with weights, if there are several. */
+    FOLDER_WEIGHTS,        /* The file with all weights, if there is only one. */
     FOLDER_FILE_COUNT
 };
 
-/* Opens the folder at `path` and checks the tensors of its files (safetensors.h). The caller closes
- * *out with folder_close. Returns ST_NOT_FOUND if there is no folder, ST_IO, ST_INVALID,
- * ST_UNSUPPORTED, ST_TOO_LARGE or ST_NO_MEMORY. */
+/* Maps the files of the folder at `path` and reads the tables of their tensors (safetensors.h). The
+ * caller closes *out with folder_close. Returns ST_NOT_FOUND if there is no folder, ST_IO if a file
+ * cannot be read, ST_INVALID if a file is missing or malformed, ST_UNSUPPORTED if a tensor has
+ * another type than those of mapped.h, ST_TOO_LARGE if the index names more than 4,096 files, or
+ * ST_NO_MEMORY. */
 enum status folder_open(const char *path, struct folder **out, struct error *error);
 
 /* A file in memory. */
@@ -42,15 +45,17 @@ struct folder_part {
     size_t bytes;
 };
 /* Opens a folder whose files are in memory (fuzzing, tests). `name` is the folder's name. Requires
- * that `parts` and the data stay unchanged until folder_close. */
+ * that `parts` and the files' data stay unchanged until folder_close. Returns the errors of
+ * folder_open, except ST_NOT_FOUND and ST_IO. */
 enum status folder_open_memory(const char *name, const struct folder_part *parts, size_t count,
                                struct folder **out, struct error *error);
-void folder_close(struct folder *f); /* NULL is fine */
+void folder_close(struct folder *f); /* NULL is fine. */
 
 const char *folder_file_name(enum folder_file file); /* Returns a name such as "config.json". */
-/* Returns the file's content; text NULL = the folder has no such file. Not for FOLDER_WEIGHTS. */
+/* Returns the file's content; text NULL = the folder has no such file. Requires another file than
+ * FOLDER_WEIGHTS. */
 struct mapped_text folder_text(const struct folder *f, enum folder_file file);
-/* Returns config.json as a JSON object. */
+/* Returns config.json as a JSON object, which `f` owns. */
 const struct json_t *folder_config(const struct folder *f);
 /* Returns the folder's name: the last part of its path, cut after 63 bytes. */
 struct mapped_text folder_name(const struct folder *f);
@@ -60,25 +65,26 @@ size_t folder_tensor_count(const struct folder *f);
 /* Returns tensor `index`, counted from 0: first the tensors of the files in the order of the
  * tensors' names, then the added tensors. NULL = there are fewer tensors. */
 const struct mapped_tensor *folder_tensor_at(const struct folder *f, size_t index);
-/* Returns the tensor with this name: a tensor of the files that has floating-point numbers, or an
- * added tensor; NULL = none. */
+/* Returns the tensor with this name, which is an added tensor, or a tensor of the files whose
+ * elements are not integers; NULL = none. */
 const struct mapped_tensor *folder_tensor_find(const struct folder *f, const char *name);
-/* Returns the tensor of the files with this name, whatever its type; NULL = none. */
+/* Returns the tensor of the files that has this name, of any type; NULL = none. */
 const struct mapped_tensor *folder_tensor_find_any(const struct folder *f, const char *name);
 
-/* folder_tensor_add adds a tensor that takes the place of packed tensors (packed.h). The name is
- * copied. Returns ST_NO_MEMORY on failure. The caller calls folder_tensors_sort after the last
- * added tensor and before the next look-up. It returns ST_INVALID if two added tensors have the
- * same name, or if a file has a tensor of floating-point numbers with the name of an added
- * tensor. */
+/* packed.c adds tensors while a model is opened. An added tensor takes the place of packed tensors
+ * (packed.h). folder_tensor_add copies `values` and the name, and returns ST_NO_MEMORY on failure.
+ * After the last added tensor, and before folder_tensor_find, the caller must call
+ * folder_tensors_sort. folder_tensors_sort returns ST_INVALID if two added tensors have the same
+ * name, or if an added tensor has the name of a tensor of the files whose elements are not
+ * integers. */
 enum status folder_tensor_add(struct folder *f, const char *name,
                               const struct mapped_tensor *values, struct error *error);
 enum status folder_tensors_sort(struct folder *f, struct error *error);
 
-/* Return what model_file_digest, model_file_metadata_hash and model_file_bytes (model_file.h)
- * return for a model without adapters, with one difference: folder_metadata_digest returns the
- * digest whose first 64 bits are the hash. The folder owns the digests, and computes them at the
- * first call. */
+/* folder_digest: the digest of all files (model_file_digest without adapters).
+ * folder_metadata_digest: the digest of the files without tensor data; its first 64 bits are
+ * model_file_metadata_hash without adapters. Both functions compute the digest at the first call,
+ * and `f` owns it. folder_bytes: the bytes of the files with weights. */
 const struct digest *folder_digest(struct folder *f);
 const struct digest *folder_metadata_digest(struct folder *f);
 uint64_t folder_bytes(const struct folder *f);

@@ -1,12 +1,12 @@
-/* gguf_internal: the struct and the functions that gguf.c (files, look-ups, digests), gguf_parse.c
- * (parsing the bytes) and gguf_split.c (models in several files) share. They run on the thread that
- * uses the struct gguf. Other files use gguf.h. */
+/* gguf_internal: struct gguf, and the functions that gguf.c (files, look-ups, digests),
+ * gguf_parse.c (the parser) and gguf_split.c (models in several files) share. The functions run on
+ * the thread that uses the struct gguf. Other files, except tests, use gguf.h. */
 #ifndef MODEL_FILE_GGUF_INTERNAL_H
 #define MODEL_FILE_GGUF_INTERNAL_H
 
 #include "model/file/gguf.h"
 
-/* Types of metadata values, numbered as in the file. */
+/* Types of metadata values, with the numbers that GGUF files have for them. */
 enum gguf_value {
     GGUF_U8,
     GGUF_I8,
@@ -30,70 +30,72 @@ struct gguf_key {
     enum gguf_value type;        /* Type of the value. */
     enum gguf_value element;     /* Type of an array's elements. */
     size_t count;                /* Number of an array's elements. */
-    const uint8_t *value;        /* Bytes of a number or of an array of numbers; not aligned. */
+    const uint8_t *value;        /* A number or an array of numbers, in the file; not aligned. */
     struct mapped_text string;   /* The value of a GGUF_STRING. */
-    struct mapped_text *strings; /* Elements of an array of strings. Owned. */
-    /* Elements of an array of I32 or U32, as an aligned copy; NULL = another type. Owned. */
+    struct mapped_text *strings; /* Elements of an array of strings. The key owns the list. */
+    /* Aligned copy of an array of I32 or U32, which the key owns; NULL = another type. */
     int32_t *numbers;
 };
 
-/* Hash table from a name to the index of a key or tensor; open addressing, at most half full. A
- * slot holds index + 1; 0 = empty. */
+/* Hash table that finds a key or a tensor by its name. It has open addressing, and is at most half
+ * full. */
 struct gguf_index {
-    uint32_t *slots;
-    size_t mask;
+    uint32_t *slots; /* [mask + 1] 1 + number of the key or tensor; 0 = empty. */
+    size_t mask;     /* Number of slots, a power of two, minus 1. */
 };
 
 struct gguf {
     char name[128];      /* Name of the file, for errors. */
     const uint8_t *data; /* The whole file. */
     size_t bytes;
-    bool mapped; /* gguf_close unmaps `data`. */
+    bool mapped; /* `data` is a mapping, which gguf_close closes. */
     struct gguf_key *keys;
     size_t key_count;
     struct gguf_index key_index;
-    struct mapped_tensor *tensors; /* In the first file of several: the tensors of all files. */
+    struct mapped_tensor *tensors; /* The first file of a model has the tensors of all files. */
     size_t tensor_count;
     struct gguf_index tensor_index;
     size_t data_start;     /* Offset of the tensor data in the file, at most `bytes`. */
-    uint64_t index_key[2]; /* Random key of the hash of both indices. */
-    struct gguf **parts;   /* [part_count] the other files of a model in several files. Owned. */
+    uint64_t index_key[2]; /* Random key of the hashes in both indices. */
+    struct gguf **parts;   /* [part_count] the model's other files, which the first file owns. */
     size_t part_count;
     struct digest metadata_digest; /* All zeros = not computed yet. */
     struct digest digest;          /* All zeros = not computed yet. */
 };
 
-/* Writes a name for an error text: cut, and with "?" for characters that are not printable. Returns
- * `shown`. */
-#define GGUF_PRINTABLE_BYTES 80
+#define GGUF_PRINTABLE_BYTES 80 /* Text of gguf_name_printable, with its NUL. */
+/* Writes a name for an error text. Characters that are not printable become "?", and a long name is
+ * cut. Returns `shown`. */
 const char *gguf_name_printable(struct mapped_text name, char shown[GGUF_PRINTABLE_BYTES]);
 
 /* Returns the name of a type for error texts, such as "u32". */
 const char *gguf_value_name(enum gguf_value type);
 
-/* Maps and parses one file, without the other parts of its model. Returns the errors of
- * gguf_open. */
+/* Maps and parses one file, without the other files of the model. The caller closes *out with
+ * gguf_close. Returns the errors of gguf_open. */
 enum status gguf_open_file(const char *path, struct gguf **out, struct error *error);
-/* Opens the other parts of a model whose first file is `first`, at `path`, and adds their tensors
- * to `first`. Does nothing if the model is one file. Returns the errors of gguf_open; a part that
- * is missing is ST_INVALID. After an error, gguf_close of `first` frees what was allocated. */
+/* Opens the other files of a model, and adds their tensors to `first`, which is the first file, at
+ * `path`. Does nothing if the model is one file. `first` owns the other files, also after an error.
+ * Returns ST_INVALID if `first` is not the first file, or if another file is missing or belongs to
+ * another model; or an error of gguf_open. */
 enum status gguf_split_open(struct gguf *first, const char *path, struct error *error);
-/* Makes the index of g->tensors anew. Returns the number of tensors on success. If two tensors have
- * the same name, returns the number of the second one in g->tensors. Returns SIZE_MAX, and sets
- * *error, if there is no memory. */
+/* Builds g->tensor_index again, after g->tensors has changed. Returns g->tensor_count on success.
+ * If two tensors have the same name, returns the number of the second one in g->tensors. Returns
+ * SIZE_MAX, and sets *error, if there is no memory. */
 size_t gguf_tensors_index(struct gguf *g, struct error *error);
 
-/* Parses g->data and sets the keys, the tensors, the indices and data_start. The error's text does
- * not name the file. After an error, gguf_close frees what was allocated. */
+/* Parses g->data, and sets the keys, the tensors, the indices and data_start. Returns ST_INVALID,
+ * ST_UNSUPPORTED or ST_NO_MEMORY; the error's text does not name the file. After an error,
+ * gguf_close frees the memory. */
 enum status gguf_parse(struct gguf *g, struct error *error);
 
-/* Return the key or tensor with this name; NULL = none. */
+/* Return the key, or the tensor, with this name; NULL = none. */
 const struct gguf_key *gguf_key_find(const struct gguf *g, const char *name, size_t bytes);
 const struct mapped_tensor *gguf_tensor_find_bytes(const struct gguf *g, const char *name,
                                                    size_t bytes);
 
-/* Stores a value of any integer type. An unsigned value above INT64_MAX becomes INT64_MAX. Returns
- * false for other types. */
+/* Stores the value of a key of any integer type; a value above INT64_MAX becomes INT64_MAX. Returns
+ * false, and stores nothing, for a key of another type. */
 bool gguf_key_integer(const struct gguf_key *key, int64_t *out);
 
 #endif

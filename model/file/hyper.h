@@ -1,8 +1,9 @@
-/* hyper: the hyper-parameters of a model, read from its file and checked. The gateway, machines,
- * stage processes, `cleave profile` and `cleave check` call it when they open a model, on the
- * thread that uses the model_file. A `struct model_hyper` is a plain value, which any thread may
- * read. It reads no weights, and does not check their shapes (model/forward/weights_load.c does).
- */
+/* hyper: the hyper-parameters of a model (sizes, norms, rotary embedding, experts), read from the
+ * keys of its files and checked. The gateway, `cleave check`, machines, stage processes,
+ * `cleave profile` and model_open (model/forward/model.h) call model_hyper_read when they open a
+ * model, on the thread that uses the struct model_file. A struct model_hyper is a plain value, and
+ * any thread may read it. This part reads no weights. It checks the shape of the embedding matrix;
+ * model/forward/weights_load.c checks the shapes of the other tensors. */
 #ifndef MODEL_FILE_HYPER_H
 #define MODEL_FILE_HYPER_H
 
@@ -15,95 +16,102 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* How the frequencies of the rotary embedding differ from the powers of the base. */
+/* How the frequencies of the rotary embedding differ from the powers of its base, besides the
+ * factor rope_freq_scale. `factor`, `low`, `high`, context_tokens and `pairs` are fields of struct
+ * model_rope_scaling. If the file has a tensor ROLE_ROPE_FACTORS, each frequency is divided by an
+ * element of this tensor instead, for every kind. */
 enum model_rope_kind {
-    MODEL_ROPE_PLAIN, /* Only by rope_freq_scale. */
+    MODEL_ROPE_PLAIN, /* The frequencies do not differ. */
     /* Llama 3.1. A frequency f has the wavelength w = 2 pi / f. If w > context_tokens / low, f
      * becomes f / factor. If w < context_tokens / high, f stays. Between the two limits the scaling
      * is interpolated. */
     MODEL_ROPE_LLAMA3,
-    /* YaRN (Peng et al. 2023). Dimensions that turn less than `low` times within context_tokens are
-     * divided by `factor`. Dimensions that turn more than `high` times stay. Between the two limits
-     * the scaling is interpolated. */
+    /* YaRN (Peng et al. 2023). The frequency of a dimension that turns less than `low` times within
+     * context_tokens is divided by `factor`. The frequency of a dimension that turns more than
+     * `high` times stays. Between the two limits the scaling is interpolated. */
     MODEL_ROPE_YARN,
-    /* LongRoPE (Ding et al. 2024). Each frequency is divided by a number of its own, from one of
-     * two lists: model_rope_is_long. */
+    /* LongRoPE (Ding et al. 2024). Each frequency is divided by a number of its own. The model has
+     * two lists of these numbers; model_rope_is_long says which list is used. */
     MODEL_ROPE_LONG,
     /* The frequencies are computed for rope_dim dimensions, but only the first `pairs` pairs are
      * rotated. */
     MODEL_ROPE_PROPORTIONAL,
 };
 
+/* The scaling of the rotary embedding; enum model_rope_kind describes the fields without a
+ * comment. */
 struct model_rope_scaling {
     enum model_rope_kind kind;
     float factor;
     float low, high;
     uint32_t context_tokens; /* Context length before the scaling. */
-    bool whole_dims;         /* YaRN: the limits are rounded to whole dimensions. */
+    bool whole_dims;         /* MODEL_ROPE_YARN only: the limits are rounded to whole dimensions. */
     uint32_t pairs;          /* MODEL_ROPE_PROPORTIONAL only. */
     float amplitude;         /* Factor of cos and sin. */
 };
 
-/* The routed experts of the layers that have a router, and the shared experts, which every row uses
- * and which are computed as one. */
+/* The experts of the layers that have a router. A row chooses some of the routed experts, and uses
+ * all shared experts, which are computed as one feed-forward. */
 struct model_experts {
     uint32_t count;      /* Routed experts of a layer; 0 = the model is dense. */
     uint32_t used;       /* Experts that a row chooses. */
     uint32_t ffn;        /* Feed-forward length of one expert. */
     uint32_t shared_ffn; /* Feed-forward length of the shared experts; 0 = none. */
-    /* Elements of the largest quantisation block of all `down` matrices of the shared experts (as
-     * ffn_block). */
+    /* Most elements in a quantisation block of the shared experts' `down` matrices. A rank's slice
+     * of the shared experts begins at a multiple of shared_block. */
     uint32_t shared_block;
-    /* How a row chooses its experts: the fields of struct compute_routing with these names. */
+    /* How a row chooses its experts: these six fields have the meaning that struct compute_routing
+     * gives to them. */
     bool sigmoid, normalise;
     float scale;
     uint32_t groups, groups_used, group_best;
     bool biases;        /* The router and the routed experts have biases. */
-    bool alternate;     /* See struct family.experts_alternate. */
-    float limit, alpha; /* The fields of struct compute_gate with these names. */
+    bool alternate;     /* The file stores experts as struct family.experts_alternate says. */
+    float limit, alpha; /* Fields of struct compute_gate; limit 0 = the gate has no limit. */
 };
 
-/* How a layer differs from a layer that sees all tokens and rotates with rope_freq_base: bits of
- * model_hyper.layer_bits. */
+/* Bits of model_hyper.layer_bits. A layer without these bits sees all tokens, and rotates with
+ * rope_freq_base. */
 enum model_layer_bits {
-    MODEL_LAYER_WINDOW = 1,     /* Sees only the last `window` tokens. */
-    MODEL_LAYER_LOCAL_BASE = 2, /* Rotates with local_freq_base, and without scaling. */
-    MODEL_LAYER_UNROTATED = 4   /* q and k are not rotated. */
+    MODEL_LAYER_WINDOW = 1,     /* The layer sees only the last `window` tokens. */
+    MODEL_LAYER_LOCAL_BASE = 2, /* The layer rotates with local_freq_base, and without scaling. */
+    MODEL_LAYER_UNROTATED = 4   /* The layer does not rotate q and k. */
 };
 
-/* Latent attention (DeepSeek-V2, 2024, section 2.1): the KV of a token is one vector that all heads
- * share: `rotated` values of a key, and `rank` values. From the `rank` values, each head makes the
- * rest of its key, and its value. */
+/* Latent attention (DeepSeek-V2, 2024, section 2.1). The KV of a token is one vector, which all
+ * heads share. The vector has the `rotated` values that are the rotated part of every head's key,
+ * and `rank` further values. Each head computes the rest of its key, and its value, from the `rank`
+ * values. */
 struct model_latent {
-    uint32_t rank;   /* 0 = the model has K and V of heads. */
-    uint32_t q_rank; /* Values from which the queries are made; 0 = from the residual stream. */
+    uint32_t rank;           /* 0 = the model does not have latent attention. */
+    uint32_t q_rank;         /* Length of the vector from which queries are made; 0 = `hidden`. */
     uint32_t plain, rotated; /* Dimensions of a head's query that are not rotated, and that are. */
     uint32_t value;          /* Dimensions of a head's value. */
 };
 
 struct model_hyper {
-    char architecture[32]; /* Name of the family as in GGUF files, such as "qwen3" (family.c). */
-    char name[64];         /* Result of model_file_name, cut; the architecture if there is none. */
-    uint32_t layer_count;  /* Without draft layers. */
-    /* Draft layers, which the files have after the other layers. Such a layer predicts the token
-     * after the next one (multi-token prediction, DeepSeek-V3, 2024, section 2.2) from the next
-     * token and the final vector (forward_final_vector) of the token before it. Only the first one
-     * is used. */
+    char architecture[32]; /* struct family.architecture, such as "qwen3". */
+    char name[64];         /* Result of model_file_name, cut; without a name, `architecture`. */
+    uint32_t layer_count;  /* Layers of the model, without draft layers. */
+    /* Number of draft layers, whose tensors follow the tensors of the other layers. From the final
+     * vector (forward_final_vector) of a token t and from the token t + 1, a draft layer predicts
+     * the token t + 2 (multi-token prediction, DeepSeek-V3, 2024, section 2.2). cleave uses only
+     * the first draft layer. */
     uint32_t draft_layers;
     uint32_t hidden; /* Embedding length. */
     uint32_t ffn;    /* Feed-forward length of layers without experts. */
-    /* Elements of the largest quantisation block of all `down` matrices. A rank's slice of the
-     * feed-forward is cut only at multiples of it. */
+    /* Most elements in a quantisation block of the `down` matrices, without those of experts. A
+     * rank's slice of the feed-forward begins at a multiple of ffn_block. */
     uint32_t ffn_block;
     uint32_t head_count;
     uint32_t kv_head_count;
-    /* Dimensions of a head. With latent attention, half the number of values of a token, so that K
-     * and V of one KV head take as many bytes as these values. */
+    /* Dimensions of a head. With latent attention, half of rank + rotated, so that K and V of the
+     * one KV head together are as long as the vector of a token. */
     uint32_t head_dim;
     struct model_latent latent;
     uint32_t vocab; /* Tokens of the vocabulary. */
-    /* Longest context for which the model was made: the file's number, unless the scaling of the
-     * rotary embedding changes it. */
+    /* Longest context that the model supports: the number in the file. The scaling of the rotary
+     * embedding can make this number larger (YaRN) or smaller (dynamic scaling). */
     uint32_t context_tokens;
     float norm_epsilon;
     /* true: RoPE rotates the dimensions i and i + rope_dim/2 together. false: 2i and 2i + 1. */
@@ -111,26 +119,27 @@ struct model_hyper {
     /* Dimensions of a head that are rotated; for MODEL_ROPE_PROPORTIONAL, head_dim. */
     uint32_t rope_dim;
     float rope_freq_base;
-    float rope_freq_scale; /* Factor of the frequencies, except with local_freq_base. */
+    float rope_freq_scale; /* Factor of the frequencies; not with local_freq_base. */
     struct model_rope_scaling rope_scaling;
-    float attention_scale; /* Factor of query times key. */
-    /* Scores of attention, and logits, x become cap * tanh(x / cap); 0 = no cap. */
+    float attention_scale; /* Factor of a score of attention, which is query times key. */
+    /* attention_cap is for scores of attention, logits_cap for logits. A value x becomes
+     * cap * tanh(x / cap); 0 = no cap. */
     float attention_cap, logits_cap;
-    /* Differences between families. */
     bool biases; /* The files must have biases for q, k and v. */
     enum family_qk_norms qk_norms;
     bool layer_norms; /* LayerNorm instead of RMSNorm, except for q and k. */
     bool pre_norms;   /* The inputs of attention and of the feed-forward are normalised. */
-    /* The outputs of attention and of the feed-forward are normalised before they are added. */
+    /* The results of attention and of the feed-forward are normalised before they are added to the
+     * residual stream. */
     bool post_norms;
-    /* The feed-forward has the same input as attention, instead of the sum of that input and
-     * attention's output. */
+    /* true: the feed-forward reads the normalised input of attention. false: the feed-forward reads
+     * the residual stream after attention's result has been added. */
     bool parallel;
     bool plain_ffn; /* The feed-forward has no gate: down · activation(up). */
     enum compute_activation activation;
     bool sinks;            /* Each head has a sink (compute_attention.sinks). */
     float embedding_scale; /* Factor of the embedding; 1 = not scaled. */
-    float residual_scale;  /* Factor of what a layer adds to its input. */
+    float residual_scale;  /* Factor of a result that is added to the residual stream. */
     float logit_scale;     /* Factor of the logits. */
     float norm_offset;     /* Added to the weights of all norms. */
     float local_freq_base; /* 0 = no layer has MODEL_LAYER_LOCAL_BASE. */
@@ -139,45 +148,50 @@ struct model_hyper {
     struct model_experts experts;
 };
 
-/* Returns the feed-forward rows that one row of a batch is multiplied with in a layer: for layers
- * with experts, the rows of the experts that a row of the batch uses. */
+/* Returns the rows of a layer's `up` matrices that one row of a batch is multiplied with. In a
+ * model with experts, these are the rows of the shared experts and of the experts that a row
+ * chooses. */
 static inline uint32_t model_ffn_used(const struct model_hyper *h)
 {
     const struct model_experts *e = &h->experts;
     return e->count > 0 ? e->used * e->ffn + e->shared_ffn : h->ffn;
 }
 
-/* Returns the window of layer `layer` (counted from the model's first): a token at position p sees
- * positions p - window + 1 to p. 0 = none. */
+/* Returns the window of a layer, counted from the model's first layer: a token at position p sees
+ * the positions p - window + 1 to p. 0 = the layer has no window. */
 static inline uint32_t model_layer_window(const struct model_hyper *h, uint32_t layer)
 {
     return (h->layer_bits[layer] & MODEL_LAYER_WINDOW) != 0 ? h->window : 0;
 }
 
-/* Returns true if LongRoPE uses its list for long contexts, because a cluster's longest context is
- * above the length before the scaling. All requests of a cluster take the same list, also short
- * ones, because the K of every earlier token depends on the list: with two lists, a request that
- * grew beyond the length would need all its K computed again. (transformers changes the list at
- * that length and keeps the K.) */
+/* Returns true if all requests of a cluster use LongRoPE's list for long contexts; false = they use
+ * the list for short contexts. context_tokens_max is the longest context of the cluster. Requires
+ * MODEL_ROPE_LONG. Short requests use the same list as long requests, because the K of a token
+ * depends on the list: a request that changed its list would need the K of all its earlier tokens
+ * computed again. (transformers changes the list when a context exceeds
+ * rope_scaling.context_tokens, and keeps the K of earlier tokens.) */
 static inline bool model_rope_is_long(const struct model_hyper *h, uint32_t context_tokens_max)
 {
     return context_tokens_max > h->rope_scaling.context_tokens;
 }
 
-/* Returns the feed-forward rows of a layer: for layers with experts, the rows of all experts. */
+/* Returns the rows of a layer's `up` matrices. In a model with experts, these are the rows of all
+ * routed and shared experts. */
 static inline uint32_t model_ffn_all(const struct model_hyper *h)
 {
     const struct model_experts *e = &h->experts;
     return e->count > 0 ? e->count * e->ffn + e->shared_ffn : h->ffn;
 }
 
-/* Fills *out. Returns ST_INVALID, or ST_UNSUPPORTED for a model that would be computed wrongly; the
- * error names the key or tensor. *out is written only on success. */
+/* Reads the hyper-parameters of a model. Returns ST_INVALID if a key or the embedding is missing or
+ * wrong, or ST_UNSUPPORTED if cleave would compute the model wrongly; the error names the key or
+ * the tensor. *out is written only on success. */
 enum status model_hyper_read(const struct model_file *file, struct model_hyper *out,
                              struct error *error);
 
-/* Does what model_hyper_read does, for the first draft layer as a model of one layer. Returns
- * ST_INVALID if the model has no draft layer. */
+/* Reads the hyper-parameters of a model's first draft layer, as if the draft layer were a model of
+ * one layer. Returns ST_INVALID if the model has no draft layer, or an error of model_hyper_read.
+ * *out is written only on success. */
 enum status model_hyper_read_draft_layer(const struct model_file *file, struct model_hyper *out,
                                          struct error *error);
 

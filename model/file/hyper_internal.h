@@ -1,7 +1,7 @@
-/* hyper_internal: functions that hyper.c, hyper_rope.c, hyper_experts.c, hyper_latent.c and
- * hyper_layers.c share. Most of them read one value of a model's file, or a group of values. They
- * run on the thread that calls model_hyper_read; no state. keys.h finds the values of keys; no
- * tensor data is read. */
+/* hyper_internal: the functions that hyper.c, hyper_rope.c, hyper_experts.c, hyper_latent.c and
+ * hyper_layers.c share. Most of them read and check a value of a model's files, or a group of
+ * values. The functions have no state, and run on the thread that calls model_hyper_read. They find
+ * values with keys.h, and read no tensor data. */
 #ifndef MODEL_FILE_HYPER_INTERNAL_H
 #define MODEL_FILE_HYPER_INTERNAL_H
 
@@ -9,63 +9,66 @@
 #include "model/file/hyper.h"
 #include "model/file/keys.h"
 
-#define HYPER_HEAD_DIM_MAX 512
+#define HYPER_HEAD_DIM_MAX 512 /* Most dimensions of a head. */
 
-/* The file that is read, and where errors are written. */
+/* The arguments that all functions have in common. */
 struct hyper_reader {
-    const struct model_file *file;
-    struct error *error;
+    const struct model_file *file; /* The model's files. */
+    struct error *error;           /* Receives the errors of all functions. */
 };
 
-/* The name of a key in the file. */
+/* Result of hyper_key_name. */
 struct hyper_key_name {
     char text[KEY_NAME_BYTES];
 };
 
-/* Returns the name of the key in the file, for errors. */
+/* Returns the name of the key in the file (key_name), for the text of an error. */
 struct hyper_key_name hyper_key_name(const struct hyper_reader *r, enum model_key key);
 
-/* The three functions read one value. If the key is missing, they return ST_INVALID if `required`;
- * otherwise *value keeps its default. The result of hyper_read_u32_range must be from min to max;
- * this holds for the default, too. */
+/* The three functions hyper_read_u32_range, hyper_f32 and hyper_f32_positive read the value of one
+ * key. *value has the default before the call. If the file does not have the key, they return
+ * ST_INVALID if `required`; otherwise *value keeps the default. They return ST_INVALID if the value
+ * does not fit. */
+
+/* Accepts numbers from min to max. The default must be from min to max, too. */
 enum status hyper_read_u32_range(const struct hyper_reader *r, enum model_key key, bool required,
                                  uint32_t min, uint32_t max, uint32_t *value);
 /* Accepts any number. */
 enum status hyper_f32(const struct hyper_reader *r, enum model_key key, bool required,
                       float *value);
-/* Accepts a finite number above 0; the default must be one, too. */
+/* Accepts finite numbers above 0. The default must be a finite number above 0, too. */
 enum status hyper_f32_positive(const struct hyper_reader *r, enum model_key key, bool required,
                                float *value);
-/* Reads nothing. Returns ST_UNSUPPORTED; the error names the key, `value` and `supported`. */
+/* Sets the error "key KEY is "VALUE", supported SUPPORTED", and returns ST_UNSUPPORTED. */
 enum status hyper_refuse_text(const struct hyper_reader *r, enum model_key key,
                               struct mapped_text value, const char *supported);
 
-/* The functions below read groups of values. They return ST_INVALID or ST_UNSUPPORTED; the error
- * names the key. */
+/* The functions below read groups of values. They return ST_INVALID or ST_UNSUPPORTED on failure;
+ * the error names the key. "Requires" lists the fields of *h that the caller has set before. */
 
 /* Reads the values of the rotary embedding: rope_dim, rope_freq_base, rope_freq_scale and
- * rope_scaling. The scaling may change h->context_tokens. With proportional scaling, rope_dim
- * becomes head_dim. Requires context_tokens, head_dim, latent, and the default of
- * rope_freq_base. */
+ * rope_scaling. May change context_tokens (see model_hyper.context_tokens). Requires
+ * context_tokens, head_dim, latent, and the default of rope_freq_base. */
 enum status hyper_read_rope(const struct hyper_reader *r, const struct family *family,
                             struct model_hyper *h);
 
-/* Reads YaRN's mscale_all_dim; 0 = none. Requires h->latent: GGUF files of models with latent
- * attention store a tenth of the number. */
+/* Reads YaRN's mscale_all_dim; 0 = the file does not have the key. Requires `latent`, because GGUF
+ * files of models with latent attention store a tenth of the number. */
 enum status hyper_read_mscale_all(const struct hyper_reader *r, const struct model_hyper *h,
                                   float *mscale_all_dim_out);
 
-/* Reads the values of the experts. experts_allowed = models of this family may have experts.
- * Requires layer_count, ffn, architecture, and the family's defaults in h->experts. */
+/* Reads `experts`. experts_allowed: true = models of this family may have experts. Requires
+ * layer_count, ffn, architecture, and the family's defaults in `experts`. */
 enum status hyper_read_experts(const struct hyper_reader *r, bool experts_allowed,
                                struct model_hyper *h);
-/* Reads head_count and `latent` of a model with latent attention, and derives kv_head_count and
+/* Reads head_count and `latent` of a model with latent attention, and computes kv_head_count and
  * head_dim. */
 enum status hyper_read_latent(const struct hyper_reader *r, struct model_hyper *h);
-/* Changes rope_dim, rope_neox and attention_scale of a model with latent attention; does nothing
- * for other models. Requires latent, rope_scaling and attention_scale. */
+/* Sets rope_dim and rope_neox of a model with latent attention, and multiplies attention_scale by
+ * YaRN's factor. Does nothing for other models. Requires `latent`, rope_scaling and
+ * attention_scale. */
 enum status hyper_finish_latent(const struct hyper_reader *r, struct model_hyper *h);
-/* Reads window, local_freq_base and layer_bits. Requires layer_count, rope_freq_base, and the
+/* Reads `window`, local_freq_base and layer_bits. Requires layer_count, rope_freq_base, and the
  * family's default of local_freq_base. */
 enum status hyper_read_layers(const struct hyper_reader *r, const struct family *family,
                               struct model_hyper *h);

@@ -1,81 +1,85 @@
-/* keys: reads a model's hyper-parameters from a GGUF file's metadata or from a folder's
- * config.json. Tables in keys.c have the name of each key in both formats. The files hyper*.c and
- * model/forward/rope.c call it, on the thread that uses the model_file. It has no state, owns
- * nothing, and does not check values (its callers do). */
+/* keys: reads the value of a hyper-parameter (a key) from a GGUF file's metadata or from a folder's
+ * config.json. Tables in keys.c have the name of each key in both formats. The files that share
+ * hyper_internal.h, and model/forward/rope.c, call it, on the thread that uses the struct
+ * model_file. It has no state and owns no memory. It checks the types of values; its callers check
+ * the numbers. */
 #ifndef MODEL_FILE_KEYS_H
 #define MODEL_FILE_KEYS_H
 
 #include "model/file/model_file.h"
 
 enum model_key {
-    KEY_ARCHITECTURE,
-    KEY_LAYERS, /* In GGUF files, draft layers included. */
-    KEY_DRAFT_LAYERS,
-    KEY_HIDDEN,
-    KEY_FFN,
-    KEY_CONTEXT,
-    KEY_VOCAB,
-    KEY_WINDOW,       /* Tokens of the attention window. */
-    KEY_WINDOW_USED,  /* Whether the model uses the window. */
-    KEY_WINDOW_FIRST, /* First layer with the window. */
-    KEY_HEADS,
-    KEY_KV_HEADS,
+    KEY_ARCHITECTURE,    /* Name of the model's family (family_find). */
+    KEY_LAYERS,          /* Number of layers; in GGUF files, with the draft layers. */
+    KEY_DRAFT_LAYERS,    /* Number of draft layers. */
+    KEY_HIDDEN,          /* Embedding length. */
+    KEY_FFN,             /* Feed-forward length of layers without experts. */
+    KEY_CONTEXT,         /* Longest context. */
+    KEY_VOCAB,           /* Number of tokens in the vocabulary. */
+    KEY_WINDOW,          /* Tokens of the attention window. */
+    KEY_WINDOW_USED,     /* Whether the model uses the window. */
+    KEY_WINDOW_FIRST,    /* First layer with the window. */
+    KEY_HEADS,           /* Number of query heads. */
+    KEY_KV_HEADS,        /* Number of heads of K and V. */
     KEY_HEAD_DIM,        /* Dimensions of a head of q and k. */
     KEY_VALUE_DIM,       /* Dimensions of a head of v. */
-    KEY_QUERY_SCALAR,    /* Products of queries and keys are divided by the root of this value. */
-    KEY_ATTENTION_SCALE, /* Factor of these products, instead of KEY_QUERY_SCALAR. */
-    KEY_EMBEDDING_SCALE,
-    KEY_RESIDUAL_SCALE, /* Factor of the result that a layer adds to its input. */
-    KEY_LOGIT_SCALE,
-    KEY_ROPE_DIM,   /* Dimensions of a head that are rotated. */
-    KEY_ROPE_SHARE, /* Share of a head's dimensions that is rotated. */
-    KEY_ROPE_BASE,
-    KEY_ROPE_BASE_LOCAL, /* Base of layers with an attention window. */
-    KEY_LOCAL_PERIOD,    /* Layers whose number, from 1, is a multiple of this have no window. */
-    KEY_ROPE_SCALING,    /* How frequencies are scaled. */
-    KEY_ROPE_FACTOR,
+    KEY_QUERY_SCALAR,    /* Scores of attention are divided by the root of this value. */
+    KEY_ATTENTION_SCALE, /* Factor of scores of attention; overrides KEY_QUERY_SCALAR. */
+    KEY_EMBEDDING_SCALE, /* Factor of the embedding. */
+    KEY_RESIDUAL_SCALE,  /* Factor of a result that is added to the residual stream. */
+    KEY_LOGIT_SCALE,     /* Factor of the logits, or their divisor (family.logits_divided). */
+    KEY_ROPE_DIM,        /* Dimensions of a head that are rotated. */
+    KEY_ROPE_SHARE,      /* Share of a head's dimensions that is rotated. */
+    KEY_ROPE_BASE,       /* Base of the rotary embedding. */
+    KEY_ROPE_BASE_LOCAL, /* Base in layers with an attention window. */
+    KEY_LOCAL_PERIOD,    /* Each layer whose number, from 1, is a multiple of this has no window. */
+    KEY_ROPE_SCALING,    /* Name of the scaling; enum model_rope_kind explains the kinds. */
+    KEY_ROPE_FACTOR,     /* model_rope_scaling.factor, or the factor of linear scaling. */
     KEY_ROPE_FACTOR_OLD, /* KEY_ROPE_FACTOR in older GGUF files. */
-    KEY_ROPE_LOW,        /* enum model_rope_kind has the meaning of low and high. */
-    KEY_ROPE_HIGH,
-    KEY_ROPE_BETA_SLOW,
-    KEY_ROPE_BETA_FAST,
-    KEY_ROPE_TRUNCATE,  /* Whether YaRN rounds its limits to whole dimensions. */
-    KEY_ROPE_CONTEXT,   /* Context length before RoPE scaling. */
-    KEY_ROPE_AMPLITUDE, /* Factor of cos and sin; GGUF files with YaRN: times YaRN's own factor. */
-    /* YaRN's own factor of cos and sin follows from the RoPE scaling's factor and these keys. */
-    KEY_ROPE_MSCALE,
-    KEY_ROPE_MSCALE_ALL,
-    KEY_ROPE_LONG, /* LongRoPE's lists of divisors. */
-    KEY_ROPE_SHORT,
-    KEY_ROPE_LOCAL_SCALING, /* How frequencies of layers with an attention window are scaled. */
-    KEY_EPSILON,
-    KEY_EPSILON_LAYER_NORM,
-    KEY_EXPERTS,      /* Experts of a layer. */
-    KEY_EXPERTS_USED, /* Experts that a row chooses. */
-    KEY_EXPERT_FFN,
-    KEY_EXPERTS_SHARED, /* Shared experts, each of KEY_EXPERT_FFN. */
-    KEY_SHARED_FFN,     /* Feed-forward length of all shared experts together. */
-    KEY_EXPERTS_SCALE,  /* Factor of the weights of a row's experts. */
-    KEY_EXPERTS_NORM,   /* Whether a row's weights are divided by their sum. */
-    KEY_EXPERTS_GATING, /* GGUF: a number, 1 = softmax, 2 = sigmoid; config.json: a text. */
-    KEY_EXPERTS_METHOD, /* How experts are chosen. */
-    KEY_EXPERT_GROUPS,
-    KEY_EXPERT_GROUPS_USED,
-    KEY_EXPERTS_LIMIT, /* The fields limit and alpha of struct compute_gate. */
-    KEY_EXPERTS_ALPHA,
-    KEY_CLIP_QKV, /* Limit of q, k and v. */
-    KEY_ACTIVATION,
-    KEY_PARALLEL, /* Whether the feed-forward has the same input as attention. */
-    KEY_SOFTCAP_LOGITS,
-    KEY_SOFTCAP_ATTENTION,
-    KEY_LATENT_RANK, /* struct model_latent has the meaning of these five keys. */
-    KEY_LATENT_Q_RANK,
-    KEY_LATENT_PLAIN,
-    KEY_LATENT_ROTATED,
-    KEY_LATENT_VALUE,
-    KEY_LATENT_PAIRS, /* Whether rotated dimensions are neighbours. */
-    /* Newer GGUF files have these two keys: dimensions of a head's query, and of its value. In
-     * these files KEY_HEAD_DIM and KEY_LATENT_VALUE are the dimensions of the latent vector. */
+    KEY_ROPE_LOW,        /* model_rope_scaling.low of MODEL_ROPE_LLAMA3. */
+    KEY_ROPE_HIGH,       /* model_rope_scaling.high of MODEL_ROPE_LLAMA3. */
+    KEY_ROPE_BETA_SLOW,  /* model_rope_scaling.low of MODEL_ROPE_YARN. */
+    KEY_ROPE_BETA_FAST,  /* model_rope_scaling.high of MODEL_ROPE_YARN. */
+    KEY_ROPE_TRUNCATE,   /* Whether YaRN rounds its limits to whole dimensions. */
+    KEY_ROPE_CONTEXT,    /* Context length before RoPE scaling. */
+    /* Factor of cos and sin. In GGUF files with YaRN, cos and sin are also multiplied by YaRN's own
+     * factor. YaRN's own factor is computed from KEY_ROPE_FACTOR, KEY_ROPE_MSCALE and
+     * KEY_ROPE_MSCALE_ALL. */
+    KEY_ROPE_AMPLITUDE,
+    KEY_ROPE_MSCALE,        /* YaRN's mscale. */
+    KEY_ROPE_MSCALE_ALL,    /* YaRN's mscale_all_dim. */
+    KEY_ROPE_LONG,          /* LongRoPE's list of divisors for long contexts. */
+    KEY_ROPE_SHORT,         /* LongRoPE's list of divisors for short contexts. */
+    KEY_ROPE_LOCAL_SCALING, /* Name of the scaling in layers with an attention window. */
+    KEY_EPSILON,            /* Epsilon of RMSNorm. */
+    KEY_EPSILON_LAYER_NORM, /* Epsilon of LayerNorm. */
+    KEY_EXPERTS,            /* Routed experts of a layer. */
+    KEY_EXPERTS_USED,       /* Experts that a row chooses. */
+    KEY_EXPERT_FFN,         /* Feed-forward length of one expert. */
+    KEY_EXPERTS_SHARED,     /* Number of shared experts, each of length KEY_EXPERT_FFN. */
+    KEY_SHARED_FFN,         /* Feed-forward length of all shared experts together. */
+    KEY_EXPERTS_SCALE,      /* Factor of the weights of a row's experts. */
+    KEY_EXPERTS_NORM,       /* Whether the weights of a row's experts are divided by their sum. */
+    KEY_EXPERTS_GATING,     /* GGUF: a number, 1 = softmax, 2 = sigmoid; config.json: a text. */
+    KEY_EXPERTS_METHOD,     /* Name of the method by which a row chooses experts. */
+    KEY_EXPERT_GROUPS,      /* compute_routing.groups. */
+    KEY_EXPERT_GROUPS_USED, /* compute_routing.groups_used. */
+    KEY_EXPERTS_LIMIT,      /* compute_gate.limit. */
+    KEY_EXPERTS_ALPHA,      /* compute_gate.alpha. */
+    KEY_CLIP_QKV,           /* Limit of q, k and v, which cleave does not support. */
+    KEY_ACTIVATION,         /* Name of the feed-forward's activation. */
+    KEY_PARALLEL,           /* Whether the feed-forward has the same input as attention. */
+    KEY_SOFTCAP_LOGITS,     /* model_hyper.logits_cap. */
+    KEY_SOFTCAP_ATTENTION,  /* model_hyper.attention_cap. */
+    KEY_LATENT_RANK,        /* model_latent.rank. */
+    KEY_LATENT_Q_RANK,      /* model_latent.q_rank. */
+    KEY_LATENT_PLAIN,       /* model_latent.plain. */
+    KEY_LATENT_ROTATED,     /* model_latent.rotated. */
+    KEY_LATENT_VALUE,       /* model_latent.value. */
+    KEY_LATENT_PAIRS,       /* Whether the dimensions 2i and 2i + 1 are rotated together. */
+    /* The two keys are in newer GGUF files of models with latent attention: the dimensions of a
+     * head's query, and of a head's value. In these files, KEY_HEAD_DIM and KEY_LATENT_VALUE have
+     * the dimensions of the latent vector instead. */
     KEY_LATENT_KEY_OWN,
     KEY_LATENT_VALUE_OWN,
     KEY_COUNT
@@ -83,14 +87,14 @@ enum model_key {
 
 #define KEY_NAME_BYTES 128 /* A key's name, with its NUL. */
 
-/* Writes the key's name in the file, for errors, such as "llama.block_count" or
- * "config.json/num_hidden_layers", and returns `out`. */
+/* Writes the key's name in the file, such as "llama.block_count" or
+ * "config.json/num_hidden_layers", for the text of an error. Returns `out`. */
 const char *key_name(const struct model_file *file, enum model_key key, char out[KEY_NAME_BYTES]);
 
-/* The functions read one value. They return ST_NOT_FOUND if the file or its format does not have
- * the key (or its value in config.json is null), ST_INVALID if its type does not fit or the number
- * does not fit in 32 bits. *out is written only on success. A text is valid until the file is
- * closed. */
+/* The four functions read the value of a key. They return ST_NOT_FOUND if the file does not have
+ * the key, if its format has no such key, or if the value in config.json is null. They return
+ * ST_INVALID if the value's type does not fit; key_u32 also if the value is not a whole number from
+ * 0 to UINT32_MAX. *out is written only on success. A text is valid until the file is closed. */
 enum status key_u32(const struct model_file *file, enum model_key key, uint32_t *out,
                     struct error *error);
 enum status key_f32(const struct model_file *file, enum model_key key, float *out,
@@ -101,18 +105,21 @@ enum status key_text(const struct model_file *file, enum model_key key, struct m
                      struct error *error);
 
 /* Reads a list of `count` numbers of config.json into out[0..count). Returns ST_NOT_FOUND for a
- * GGUF file or if there is no list, ST_INVALID if the list has another length or other values. */
+ * GGUF file or if config.json does not have the key, or ST_INVALID if the value is not a list of
+ * `count` numbers. */
 enum status key_f32_list(const struct model_file *file, enum model_key key, uint32_t count,
                          float *out, struct error *error);
 
-/* Reads entry `layer` of config.json's array layer_types, or of a GGUF file's array of booleans
- * KEY_LOCAL_PERIOD (true = "sliding_attention", false = "full_attention"). Returns ST_NOT_FOUND if
- * there is no such array, ST_INVALID if the entry is missing or has another type. */
+/* Reads the kind of layer `layer`, "sliding_attention" (with a window) or "full_attention", from
+ * config.json's array layer_types. In GGUF files, the kinds are an array of booleans with the name
+ * of KEY_LOCAL_PERIOD (true = "sliding_attention"). Returns ST_NOT_FOUND if the file does not have
+ * the array, or ST_INVALID if the array has no value of the right type for the layer. */
 enum status key_layer_type(const struct model_file *file, uint32_t layer, struct mapped_text *out,
                            struct error *error);
 
-/* Reads from config.json whether layer `layer` rotates q and k (no_rope_layers; 0 = it does not
- * rotate). Returns the errors of key_layer_type; for a GGUF file, ST_NOT_FOUND. */
+/* Reads from config.json's array no_rope_layers whether layer `layer` rotates q and k; a 0 in the
+ * array means that the layer does not rotate them. Returns the errors of key_layer_type. For a GGUF
+ * file, returns ST_NOT_FOUND. */
 enum status key_layer_rotates(const struct model_file *file, uint32_t layer, bool *out,
                               struct error *error);
 

@@ -1,7 +1,8 @@
-/* mapped: the types of the texts and tensors of model files. Both types only point to memory, which
- * another part owns. The readers of model/file/ fill them; then texts and elements are valid until
- * the model's file is closed. model/text/ and model/forward/ read them, on any thread. model/text/
- * also uses mapped_text for its own texts. This part neither maps nor frees memory. */
+/* mapped: the types of the texts and tensors of model files. Both types are plain values that point
+ * to memory of another part. The readers in model/file/ make them; a text or tensor of a model's
+ * files is valid until model_file_close. model/text/ and model/forward/ read them. Any thread may
+ * read them, because the memory does not change. model/text/ also uses mapped_text for texts of its
+ * own. This part neither maps nor frees memory. */
 #ifndef MODEL_FILE_MAPPED_H
 #define MODEL_FILE_MAPPED_H
 
@@ -12,10 +13,11 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Text that need not end in a NUL. Names of tensors in a Hugging Face folder end in a NUL. */
+/* A text, which need not end in a NUL. The names of a folder's and an adapter's tensors end in a
+ * NUL. */
 struct mapped_text {
-    const char *text;
-    size_t bytes;
+    const char *text; /* NULL = there is no text. */
+    size_t bytes;     /* Length, without a NUL. */
 };
 
 /* Integer types that packed weights have in safetensors files (packed.h). */
@@ -27,19 +29,22 @@ struct mapped_tensor {
     enum compute_type type;      /* Type of the elements, if `integer` is MAPPED_NO_INTEGER. */
     enum mapped_integer integer; /* Type of integer elements. */
     uint32_t dim_count;          /* Number of dimensions. */
-    uint64_t dims[4]; /* dims[0] is the contiguous dimension (columns), dims[1] the rows. */
-    /* The elements, not necessarily aligned. All `bytes` bytes lie in the file. NULL = packed
-     * weights: packed_read (packed.h) converts the elements. */
+    /* dims[0] is the contiguous dimension (columns), dims[1] the rows. Dimensions from dim_count on
+     * are 1. */
+    uint64_t dims[4];
+    /* The elements in the file's mapping, not necessarily aligned. NULL = the weights are packed,
+     * and packed_read (packed.h) converts them. */
     const void *data;
-    size_t bytes; /* Bytes at `data`; 0 for packed weights. */
+    size_t bytes; /* Bytes at `data`; 0 = the weights are packed. */
 };
 
-/* Returns the NUL-terminated text, which is not copied, as a mapped_text. */
+/* Returns a NUL-terminated text as a mapped_text, without copying the text. */
 static inline struct mapped_text mapped_text_of(const char *text)
 {
     return (struct mapped_text){text, strlen(text)};
 }
 
+/* Returns true if `t` has the bytes of the NUL-terminated `text`. Requires t.text. */
 static inline bool mapped_text_equals(struct mapped_text t, const char *text)
 {
     return t.bytes == strlen(text) && memcmp(t.text, text, t.bytes) == 0;

@@ -1,23 +1,24 @@
-/* mapping: read-only mappings of model files. It owns a list of the mappings of the process. If a
- * file becomes shorter while it is mapped, the kernel sends SIGBUS to the thread that reads the
- * missing part; the signal handler of this part then prints the file's name and ends the process.
- * The readers of model/file/ map and unmap files, on any thread. The program's main.c installs the
- * handler. This part does not check what a file contains. */
+/* mapping: read-only mappings of model files. gguf.c, folder.c and adapter.c map and unmap files,
+ * on any thread; a lock protects the process's list of mappings, which this part owns. If a file
+ * becomes shorter while it is mapped, the kernel sends SIGBUS to the thread that reads the missing
+ * part. The signal handler of this part finds the mapping in the list, prints the file's name and
+ * ends the process. main.c installs the handler. This part does not check what a file contains. */
 #ifndef MODEL_FILE_MAPPING_H
 #define MODEL_FILE_MAPPING_H
 
 #include <stddef.h>
 
-/* Maps the first `bytes` bytes of the open file `fd`. `name` (its first 127 bytes) is for the
- * handler's message. Returns NULL, with errno set, on failure. The caller may close `fd`, and
- * unmaps the file with mapping_close. With more than 4,352 mappings, the further ones are not in
- * the list of the handler. */
+/* Maps the first `bytes` bytes of the open file `fd`. Returns NULL, with errno set, on failure. The
+ * caller unmaps the file with mapping_close, and may close `fd` at once. The handler's message has
+ * the first 127 bytes of `name`. The list has room for 4,352 mappings; for a fault in a further
+ * mapping, the handler prints no message. */
 const void *mapping_open(int fd, size_t bytes, const char *name);
-/* Unmaps a file. `data` and `bytes` are those of mapping_open. */
+/* Unmaps a file. `data` is the result of mapping_open, and `bytes` its argument. */
 void mapping_close(const void *data, size_t bytes);
 
-/* Installs the handler: SIGBUS in a mapping of the list ends the process with exit status 1 and a
- * message on stderr. Another SIGBUS has its default effect. Call it before other threads start. */
+/* Installs the handler for the whole process; call it before other threads start. A SIGBUS in a
+ * mapping of the list ends the process with exit status 1 and a message on stderr. A SIGBUS at
+ * another address has its default effect. */
 void mapping_fault_handler_install(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* model_file_internal: struct model_file. model_file.c fills it, and keys.c, pooling.c and
- * sampling_defaults.c read it, on the thread that uses the model_file. Other files use
+/* model_file_internal: struct model_file, which model_file.c fills, and which keys.c, pooling.c and
+ * sampling_defaults.c read, on the thread that uses the struct model_file. Other files use
  * model_file.h. */
 #ifndef MODEL_FILE_MODEL_FILE_INTERNAL_H
 #define MODEL_FILE_MODEL_FILE_INTERNAL_H
@@ -10,20 +10,20 @@
 #include "model/file/quantization.h"
 #include "model/file/vocabulary.h"
 
-/* Either `gguf` or `folder` is set, the other is NULL. */
+/* The struct owns the objects that its fields point to. */
 struct model_file {
-    struct gguf *gguf;
-    struct folder *folder;
-    enum role_names naming;           /* How the file names its tensors. */
-    struct quantization quantization; /* How weights are quantised. Used only for a folder. */
-    /* The embedding matrix is also the vocabulary matrix. Set only for a folder. */
+    struct gguf *gguf;                /* NULL = the model is a folder. */
+    struct folder *folder;            /* NULL = the model is a GGUF file. */
+    enum role_names naming;           /* How the files name tensors. */
+    struct quantization quantization; /* How a folder's weights are quantised. */
+    /* A folder's embedding matrix is also its vocabulary matrix. Always false for a GGUF file. */
     bool tied;
     struct vocabulary vocabulary;
-    bool vocabulary_read; /* `vocabulary` is set (model_file_vocabulary). */
+    bool vocabulary_read; /* `vocabulary` has been read (model_file_vocabulary). */
     struct {
         char name[ADAPTER_NAME_BYTES];
         struct adapter *adapter;
-    } adapters[LIMIT_ADAPTERS];
+    } adapters[LIMIT_ADAPTERS]; /* The first adapter_count entries are in use. */
     uint32_t adapter_count;
     /* Digest of the model with its adapters; all zeros = not computed yet, or no adapters. */
     struct digest digest;

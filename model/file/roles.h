@@ -1,6 +1,7 @@
-/* roles: the role of each tensor in a model, and the tensor's name in each file format. It has no
- * state; any thread may call it. model/file/ and the code that loads weights (model/forward/) call
- * it. It reads no file and checks no shape. */
+/* roles: the role that a tensor has in a model, such as the q matrix of a layer, and the names that
+ * tensors of each role have in each file format. It has no state, and any thread may call it.
+ * model_file.c and the code in model/forward/ that loads weights call it. It reads no files and
+ * checks no shapes. */
 #ifndef MODEL_FILE_ROLES_H
 #define MODEL_FILE_ROLES_H
 
@@ -8,35 +9,37 @@
 
 enum model_role {
     ROLE_EMBEDDING,
-    ROLE_OUTPUT_NORM,
+    ROLE_OUTPUT_NORM, /* Norm after the last layer. */
     ROLE_OUTPUT_NORM_BIAS,
     ROLE_OUTPUT, /* Vocabulary matrix. */
     ROLE_OUTPUT_BIAS,
     ROLE_ROPE_FACTORS, /* Divisors of the RoPE frequencies. */
     ROLE_ROPE_LONG,    /* LongRoPE's divisors for long contexts. */
-    ROLE_ROPE_SHORT,
-    /* The roles from here on, except ROLE_COUNT, are roles of a layer. */
+    ROLE_ROPE_SHORT,   /* LongRoPE's divisors for short contexts. */
+    /* ROLE_ATTENTION_NORM and all later roles are roles of a layer. */
     ROLE_ATTENTION_NORM,
     ROLE_ATTENTION_NORM_BIAS,
     ROLE_Q,
     ROLE_K,
     ROLE_V,
-    ROLE_QKV, /* Rows of q, then of k, then of v. */
+    ROLE_QKV, /* One matrix with the rows of q, then of k, then of v. */
     ROLE_Q_BIAS,
     ROLE_K_BIAS,
     ROLE_V_BIAS,
     ROLE_QKV_BIAS,
     ROLE_Q_NORM,
     ROLE_K_NORM,
-    ROLE_SINKS,
-    /* Latent attention. */
-    ROLE_Q_A,
+    ROLE_SINKS, /* One number for each head. */
+    /* The roles from ROLE_Q_A to ROLE_V_B are matrices and norms of latent attention. */
+    ROLE_Q_A, /* Makes the vector of q_rank values from which ROLE_Q_B makes the queries. */
     ROLE_Q_A_NORM,
     ROLE_Q_B,
-    ROLE_KV_A,
+    ROLE_KV_A, /* Makes the latent vector of a token (struct model_latent). */
     ROLE_KV_A_NORM,
-    ROLE_KV_B,
-    ROLE_K_B, /* Newer GGUF files have these two, transposed for K, instead of ROLE_KV_B. */
+    ROLE_KV_B, /* Makes keys and values of all heads from the latent vector. */
+    /* Newer GGUF files have ROLE_K_B and ROLE_V_B instead of ROLE_KV_B. The matrices of ROLE_K_B
+     * are transposed. */
+    ROLE_K_B,
     ROLE_V_B,
     ROLE_ATTENTION_OUTPUT,
     ROLE_ATTENTION_OUTPUT_BIAS,
@@ -47,57 +50,67 @@ enum model_role {
     ROLE_GATE,
     ROLE_UP,
     ROLE_DOWN,
-    ROLE_GATE_UP, /* Rows of gate, then of up. A GGUF file has it as ROLE_UP. */
+    /* One matrix with the rows of gate, then of up. In GGUF files, this matrix has the name of
+     * ROLE_UP. */
+    ROLE_GATE_UP,
     ROLE_GATE_BIAS,
     ROLE_UP_BIAS,
     ROLE_DOWN_BIAS,
-    /* Experts (docs/models.md). A file has the experts' matrices of a layer as one tensor for each
-     * kind (EXPERTS), with gate and up in one tensor or not, or as one tensor for each expert
-     * (EXPERT). */
+    /* Experts (docs/models.md). In some files one tensor has the matrices of all experts of a layer
+     * (ROLE_EXPERTS_…), or even their gate and up matrices (ROLE_EXPERTS_GATE_UP). In other files
+     * each expert has tensors of its own (ROLE_EXPERT_…). */
     ROLE_ROUTER,
     ROLE_ROUTER_BIAS,
-    ROLE_ROUTER_CHOICE_BIAS,
+    ROLE_ROUTER_CHOICE_BIAS, /* compute_routing.choice_bias. */
     ROLE_EXPERTS_GATE_UP,
     ROLE_EXPERTS_GATE,
     ROLE_EXPERTS_UP,
     ROLE_EXPERTS_DOWN,
-    ROLE_EXPERTS_GATE_UP_BIAS, /* One vector for each expert, in one tensor. */
+    /* A tensor of the next four roles has one vector for each expert. */
+    ROLE_EXPERTS_GATE_UP_BIAS,
     ROLE_EXPERTS_GATE_BIAS,
     ROLE_EXPERTS_UP_BIAS,
     ROLE_EXPERTS_DOWN_BIAS,
     ROLE_EXPERT_GATE,
     ROLE_EXPERT_UP,
     ROLE_EXPERT_DOWN,
-    ROLE_SHARED_ROUTER, /* Its product with a row decides the weight of the shared experts. */
-    ROLE_SHARED_GATE,   /* The experts that every row uses, as one expert. */
+    /* The product of a row with ROLE_SHARED_ROUTER gives the weight of the shared experts. Without
+     * this tensor, the weight is 1. */
+    ROLE_SHARED_ROUTER,
+    /* A tensor of the next three roles has all shared experts of a layer, as one expert. */
+    ROLE_SHARED_GATE,
     ROLE_SHARED_UP,
     ROLE_SHARED_DOWN,
-    /* Of a draft layer (model_hyper.draft_layers), which also has the roles of any other layer. It
-     * may lack the last three; the tensors of the model then take their place. */
-    ROLE_DRAFT_PROJECTION, /* Columns of the token's embedding, then of the final vector. */
+    /* Only a draft layer (model_hyper.draft_layers) has tensors of the roles ROLE_DRAFT_…, besides
+     * the tensors that every layer has. If ROLE_DRAFT_EMBEDDING, ROLE_DRAFT_OUTPUT_NORM or
+     * ROLE_DRAFT_OUTPUT is missing, the draft layer uses the model's ROLE_EMBEDDING,
+     * ROLE_OUTPUT_NORM or ROLE_OUTPUT. */
+    ROLE_DRAFT_PROJECTION, /* Columns for the token's embedding, then for the final vector. */
     ROLE_DRAFT_TOKEN_NORM, /* Norm of the embedding. */
     ROLE_DRAFT_FINAL_NORM, /* Norm of the final vector. */
     ROLE_DRAFT_EMBEDDING,
     ROLE_DRAFT_OUTPUT_NORM,
     ROLE_DRAFT_OUTPUT,
-    ROLE_ROPE_TABLE, /* RoPE table of old files, which is not used. */
+    ROLE_ROPE_TABLE, /* RoPE table in old files. cleave does not use it. */
     ROLE_COUNT
 };
 
-/* How a file names its tensors. */
+/* How the files of a model name tensors. */
 enum role_names {
-    ROLE_NAMES_GGUF,
-    /* GGUF names of models whose feed-forward's norm has the name of a norm after attention. */
+    ROLE_NAMES_GGUF, /* Names in GGUF files. */
+    /* Names in GGUF files in which the norm before the feed-forward has the name that other GGUF
+     * files give to a norm after attention. */
     ROLE_NAMES_GGUF_NORM_AFTER,
-    ROLE_NAMES_HUB, /* Hugging Face names. */
-    /* Hugging Face names of models with norms after attention and after feed-forward. */
+    ROLE_NAMES_HUB, /* Names in Hugging Face folders. */
+    /* Names in Hugging Face folders of models with norms after attention and after the
+     * feed-forward (family.hub_post_norms). */
     ROLE_NAMES_HUB_POST_NORMS,
     ROLE_NAMES_COUNT
 };
 
 #define ROLE_NAME_BYTES 96 /* A tensor's name, with its NUL. */
 
-/* Returns true if tensors of this role belong to a layer. */
+/* Returns true if a tensor of this role belongs to one layer. */
 static inline bool role_is_of_layer(enum model_role role)
 {
     return role >= ROLE_ATTENTION_NORM;
@@ -109,26 +122,29 @@ static inline bool role_is_of_draft(enum model_role role)
     return role >= ROLE_DRAFT_PROJECTION && role <= ROLE_DRAFT_OUTPUT;
 }
 
-/* Returns true if tensors of this role belong to one expert of a layer. */
+/* Returns true if a tensor of this role belongs to one expert of a layer. */
 static inline bool role_is_of_expert(enum model_role role)
 {
     return role == ROLE_EXPERT_GATE || role == ROLE_EXPERT_UP || role == ROLE_EXPERT_DOWN;
 }
 
-/* A tensor of a role can have several names, its spellings. Writes the spelling with the number
- * `spelling` (from 0) to `out`. Returns false if there are fewer spellings. `layer` is used only
- * for roles of a layer, and `expert` only for roles of an expert. */
+/* A format may have several names for tensors of one role: the spellings. Writes spelling number
+ * `spelling`, counted from 0, to `out`. Returns false, and writes "", if the format has fewer
+ * spellings. `layer` is used only for roles of a layer, and `expert` only for roles of an
+ * expert. */
 bool role_spelling(enum role_names names, enum model_role role, uint32_t layer, uint32_t expert,
                    uint32_t spelling, char out[ROLE_NAME_BYTES]);
-/* Returns the number of the expert in the name of a tensor whose role is of an expert. */
+/* Returns the number of the expert in a tensor's name. Requires role_is_of_expert for the tensor's
+ * role. */
 uint32_t role_expert_number(struct mapped_text name);
 
-/* Writes the tensor's first spelling to `out` and returns `out`; "" = the format has no tensor of
- * this role. `layer` is used only for roles of a layer. */
+/* Writes the first spelling of a role to `out`, for expert 0 if the role is of an expert, and
+ * returns `out`; "" = the format has no tensor of this role. `layer` is used only for roles of a
+ * layer. */
 const char *role_name(enum role_names names, enum model_role role, uint32_t layer,
                       char out[ROLE_NAME_BYTES]);
-/* Stores the role of the tensor with this name. Returns false for a name without a role. *layer_out
- * is 0 for roles outside the layers. */
+/* Stores the role of the tensor with this name, and the tensor's layer (0 for roles outside the
+ * layers). Returns false, and stores nothing, if the format has no role for the name. */
 bool role_find(enum role_names names, struct mapped_text name, enum model_role *role_out,
                uint32_t *layer_out);
 

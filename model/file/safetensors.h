@@ -1,7 +1,8 @@
 /* safetensors: reads and checks the header of one safetensors file: the type, shape and position of
  * every tensor. A struct safetensors owns the table of the tensors; their data stay in the caller's
- * mapping. folder.c and adapter.c call it for each file, on the thread that uses the model_file. It
- * maps no files, reads no tensor data, and does not know which tensors a model has. */
+ * mapping. folder.c and adapter.c call it for each file, on the thread that uses the struct
+ * model_file. It maps no files, reads no tensor data, and does not know which tensors a model
+ * has. */
 #ifndef MODEL_FILE_SAFETENSORS_H
 #define MODEL_FILE_SAFETENSORS_H
 
@@ -13,15 +14,16 @@ struct json_t;
 /* The tensors of one file. */
 struct safetensors {
     struct json_t *header;         /* JSON document that owns the tensors' names. */
-    struct mapped_tensor *tensors; /* [tensor_count], in the order of their data. */
+    struct mapped_tensor *tensors; /* [tensor_count] tensors in the order of their data. */
     size_t tensor_count;
     size_t data_start; /* Offset of the tensor data in the file. */
 };
 
 /* Reads the header of the file data[0..bytes), which must stay mapped while the tensors are used.
- * Errors call the file `name`. Returns ST_INVALID if the header is malformed, if tensors overlap,
- * or if bytes lie between or after them; ST_UNSUPPORTED if a tensor has another type than those of
- * mapped.h; ST_NO_MEMORY. *out is written only on success. */
+ * Errors call the file `name`. The caller frees *out with safetensors_done. Returns ST_INVALID if
+ * the header is malformed, if tensors overlap, or if bytes lie between or after the tensors;
+ * ST_UNSUPPORTED if the type of a tensor is not F32, F16, BF16, F8_E4M3, I8, U8, I32 or I64; or
+ * ST_NO_MEMORY. *out is written only on success. */
 enum status safetensors_read(const char *name, const void *data, size_t bytes,
                              struct safetensors *out, struct error *error);
 void safetensors_done(struct safetensors *s); /* Frees the table. A struct of zeros is fine. */

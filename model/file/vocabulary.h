@@ -1,27 +1,30 @@
-/* vocabulary: the tokens of a model and the settings of its tokenizer and chat template, for every
- * file format. The readers of vocabulary_read.h fill a struct vocabulary; model/text/ and
- * draft_file_open read it, on the thread that uses the model_file. Its texts point into the model's
- * files, which must stay open. It does not change once it is filled. It has no look-ups and does
- * not tokenize (model/text/tokenizer.h does). */
+/* vocabulary: the tokens of a model and the settings of its tokenizer and chat template, in one
+ * form for all file formats. The readers of vocabulary_read.h fill a struct vocabulary, which then
+ * does not change. The struct model_file owns the struct vocabulary. model/text/ and
+ * draft_file_open read it, on the thread that uses the struct model_file. Its texts are valid until
+ * model_file_close. This part finds no tokens by their text and does not tokenize
+ * (model/text/tokenizer.h does). */
 #ifndef MODEL_FILE_VOCABULARY_H
 #define MODEL_FILE_VOCABULARY_H
 
 #include "common/status.h"
 #include "model/file/mapped.h"
 
+/* How a tokenizer makes tokens of a text. */
 enum vocabulary_kind {
-    /* Byte-level BPE: words are merged from bytes, which are spelled in GPT-2's alphabet. */
+    /* Byte-level BPE: each word begins as bytes, and a list of merges says which neighbours are
+     * merged. Tokens are spelled in GPT-2's alphabet, which has a character for each byte. */
     VOCABULARY_BYTES,
-    /* SentencePiece with scores: a text begins as characters. The two neighbouring pieces whose
-     * joint token has the highest score are merged first. */
+    /* SentencePiece's BPE: a text begins as characters. The two neighbours whose joint token has
+     * the highest score are merged first. */
     VOCABULARY_SCORES,
-    VOCABULARY_CHARACTERS, /* SentencePiece with a list of merges instead of scores. */
-    /* SentencePiece's unigram model: of all ways to divide a text into tokens, the one with the
-     * highest sum of scores. */
+    VOCABULARY_CHARACTERS, /* SentencePiece's BPE with a list of merges instead of scores. */
+    /* SentencePiece's unigram model: of all ways to divide a text into tokens, the tokenizer takes
+     * the way with the highest sum of scores. */
     VOCABULARY_UNIGRAM,
 };
 
-/* Types of tokens, numbered as in GGUF. */
+/* Types of tokens, with the numbers that GGUF files have for them. */
 enum vocabulary_type {
     TOKEN_NORMAL = 1,
     TOKEN_UNKNOWN,
@@ -34,30 +37,30 @@ enum vocabulary_type {
 /* Before which parts of a text the tokenizer puts a blank. Special tokens divide a text into
  * parts. */
 enum vocabulary_prefix {
-    VOCABULARY_PREFIX_NONE,         /* Never. */
+    VOCABULARY_PREFIX_NONE,         /* Before no part. */
     VOCABULARY_PREFIX_ALWAYS,       /* Before each part. */
     VOCABULARY_PREFIX_UNLESS_BLANK, /* Before each part that does not begin with a blank. */
-    /* Only before the first part, and only if it does not begin with a blank. */
+    /* Only before the first part, and only if this part does not begin with a blank. */
     VOCABULARY_PREFIX_FIRST,
     VOCABULARY_PREFIX_BEGIN, /* Only before the first part. */
 };
 
 /* A step that changes a text before it is divided into words. */
 enum vocabulary_step_kind {
-    STEP_NFC, /* This and the next three: Unicode's normal forms. */
+    STEP_NFC, /* STEP_NFC to STEP_NFKD make Unicode's normal forms. */
     STEP_NFD,
     STEP_NFKC,
     STEP_NFKD,
     STEP_LOWERCASE,
     STEP_STRIP_LEFT,  /* Removes white space at the beginning. */
     STEP_STRIP_RIGHT, /* Removes white space at the end. */
-    STEP_PREPEND,     /* Puts `to` first, if the text is not empty. */
+    STEP_PREPEND,     /* Puts `to` before the text, if the text is not empty. */
     STEP_REPLACE,     /* Replaces every `from` by `to`. */
-    STEP_CHARSMAP,    /* SentencePiece's compiled table of replacements, which is `from`. */
-    STEP_COLLAPSE,    /* Removes blanks at both ends, and all but one of each run of blanks. */
+    STEP_CHARSMAP,    /* Applies SentencePiece's compiled table of replacements, `from`. */
+    STEP_COLLAPSE,    /* Removes blanks at both ends, and makes each run of blanks one blank. */
 };
 
-/* A step; its kind says which of the texts it uses. */
+/* A step. enum vocabulary_step_kind says whether the step uses `from` and `to`. */
 struct vocabulary_step {
     enum vocabulary_step_kind kind;
     struct mapped_text from, to;
@@ -66,17 +69,17 @@ struct vocabulary_step {
 #define VOCABULARY_STEPS_MAX       8 /* Most steps of a vocabulary. */
 #define VOCABULARY_EXPRESSIONS_MAX 6 /* Most regular expressions of a vocabulary. */
 
-/* How a special or user-defined token is found in a text: bits of find_flags. */
+/* Bits of vocabulary.find_flags: how a special or user-defined token is found in a text. */
 enum vocabulary_find {
-    FIND_SINGLE_WORD = 1, /* Not beside a letter, a digit or "_". */
+    FIND_SINGLE_WORD = 1, /* The token is not found beside a letter, a digit or "_". */
     FIND_LSTRIP = 2,      /* White space before the token belongs to it. */
     FIND_RSTRIP = 4,      /* White space after the token belongs to it. */
 };
 
-/* A setting of a file. UNSET = the file does not have the setting. */
+/* A setting of a file. VOCABULARY_UNSET = the file does not have the setting. */
 enum vocabulary_setting { VOCABULARY_UNSET, VOCABULARY_NO, VOCABULARY_YES };
 
-#define VOCABULARY_NO_TOKEN       UINT32_MAX       /* No such token. */
+#define VOCABULARY_NO_TOKEN       UINT32_MAX       /* Id of no token. */
 #define VOCABULARY_END_TOKENS_MAX 8                /* Most tokens in `end_tokens`. */
 #define VOCABULARY_TOKENS_MAX     ((1u << 20) - 1) /* Most tokens of a vocabulary. */
 
@@ -85,57 +88,60 @@ struct json_t;
 struct vocabulary {
     enum vocabulary_kind kind;
     uint32_t count;                   /* Number of tokens. */
-    const struct mapped_text *tokens; /* [count] tokens as the file spells them. */
-    /* [count] enum vocabulary_type; NULL = all tokens are normal. */
+    const struct mapped_text *tokens; /* [count] texts of the tokens, as the file spells them. */
+    /* [count] enum vocabulary_type of each token; NULL = all tokens are normal. */
     const int32_t *types;
-    const uint8_t *find_flags; /* [count] OR of enum vocabulary_find; NULL = 0 for all tokens. */
-    /* [count] scores; only with VOCABULARY_SCORES, and with VOCABULARY_UNIGRAM if long_scores is
-     * NULL. */
+    /* [count] OR of enum vocabulary_find of each token; NULL = 0 for all tokens. */
+    const uint8_t *find_flags;
+    /* [count] score of each token. Used with VOCABULARY_SCORES, and with VOCABULARY_UNIGRAM if
+     * long_scores is NULL. */
     const float *scores;
-    /* Used only with VOCABULARY_UNIGRAM. [count] the scores of a tokenizer.json, which are added
-     * with 64 bits; NULL = `scores` are added with 32 bits, as SentencePiece does. */
+    /* [count] score of each token in a tokenizer.json; the tokenizer adds these scores with 64
+     * bits. NULL = the tokenizer adds `scores` with 32 bits, as SentencePiece does. Used only with
+     * VOCABULARY_UNIGRAM. */
     const double *long_scores;
-    /* Pairs "left right"; the first pair has the highest priority. */
+    /* [merge_count] pairs "left right". The first pair has the highest priority. */
     const struct mapped_text *merges;
     size_t merge_count;
-    /* true = there are no pairs: two tokens merge if their joint text is a token, and the merge
-     * into the token with the lowest id comes first (as in tiktoken). */
+    /* true: two neighbours merge if their joint text is a token, and the merge into the token with
+     * the lowest id is first (as in tiktoken); `merges` is not used. */
     bool merges_by_id;
-    struct vocabulary_step steps[VOCABULARY_STEPS_MAX];
+    struct vocabulary_step steps[VOCABULARY_STEPS_MAX]; /* [step_count], applied in this order. */
     uint32_t step_count;
-    /* Only with VOCABULARY_BYTES: name of the pre-tokenizer, or regular expressions. The first
-     * expression divides a text into its matches and the texts between them; each further
-     * expression divides these parts again. */
+    /* How a text is divided into words; only with VOCABULARY_BYTES. If expression_count is 0,
+     * `splitter` is the name of a pre-tokenizer (splitter_open in model/text/). Otherwise the first
+     * regular expression divides the text into its matches and the texts between them, and each
+     * further expression divides these parts again. */
     struct mapped_text splitter;
     struct mapped_text expressions[VOCABULARY_EXPRESSIONS_MAX];
     uint32_t expression_count;
-    /* YES: a word that is itself a token becomes this token. NO: the word's bytes are merged.
-     * UNSET: the pre-tokenizer's default, and NO without a pre-tokenizer. */
+    /* VOCABULARY_YES: a word that is itself a token becomes this token. VOCABULARY_NO: the word's
+     * bytes are merged. VOCABULARY_UNSET: with VOCABULARY_BYTES, the default of
+     * `splitter`; otherwise NO. */
     enum vocabulary_setting words_first;
-    /* Whether a text begins with BOS. UNSET: the pre-tokenizer's default, and YES without a
-     * pre-tokenizer. */
+    /* Whether a text begins with BOS. VOCABULARY_UNSET: with VOCABULARY_BYTES, the default of
+     * `splitter`; otherwise YES. */
     enum vocabulary_setting add_bos;
-    /* Whether a text ends with EOS. UNSET: NO. */
+    /* Whether a text ends with EOS. VOCABULARY_UNSET: NO. */
     enum vocabulary_setting add_eos;
     enum vocabulary_prefix prefix; /* Not used with VOCABULARY_BYTES. */
     bool blank_begins_word;        /* Each blank begins a new word, also after another blank. */
     bool user_blanks;              /* User-defined tokens spell a blank as U+2581. */
     bool unknown_fused; /* Unknown characters that follow each other become one unknown token. */
-    uint32_t bos, eos, unknown; /* VOCABULARY_NO_TOKEN = none. */
-    /* Tokens that, besides `eos`, end an answer according to the files. The list may have `eos`,
-     * too. */
+    uint32_t bos, eos, unknown; /* Token ids; VOCABULARY_NO_TOKEN = none. */
+    /* [end_count] ids of further tokens that end an answer. The list may have `eos`, too. */
     uint32_t end_tokens[VOCABULARY_END_TOKENS_MAX];
     uint32_t end_count;
     struct mapped_text template; /* Chat template; text NULL = none. */
     /* Chat template for requests with tools; text NULL = `template`. */
     struct mapped_text template_tools;
     struct mapped_text architecture; /* Name of the model's architecture in its files. */
-    void *owned[7];                  /* Allocations that vocabulary_done frees. */
-    /* JSON documents that texts point into; vocabulary_done releases them. */
+    void *owned[7];                  /* Memory that vocabulary_done frees. */
+    /* JSON documents with texts of the vocabulary. vocabulary_done releases them. */
     struct json_t *documents[4];
 };
 
-/* Frees what the vocabulary owns, and sets *v to zeros. A struct of zeros is fine. */
+/* Frees v->owned and v->documents, and sets *v to zeros. A struct of zeros is fine. */
 void vocabulary_done(struct vocabulary *v);
 
 #endif

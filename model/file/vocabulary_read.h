@@ -1,7 +1,7 @@
-/* vocabulary_read: the readers of vocabularies, one for each file format. They have no state and
- * run on the thread that uses the model_file. model_file.c calls the readers of GGUF files and of
- * folders; the files vocabulary_*.c call the other functions. The readers check what they read, but
- * build no look-ups (tokenizer_open does). */
+/* vocabulary_read: the readers of vocabularies, one for each file format. They have no state, and
+ * run on the thread that uses the struct model_file. model_file.c calls vocabulary_read_gguf and
+ * vocabulary_read_json; the files vocabulary_*.c call the other functions. The readers check the
+ * files. They build no tables for finding tokens (tokenizer_open does). */
 #ifndef MODEL_FILE_VOCABULARY_READ_H
 #define MODEL_FILE_VOCABULARY_READ_H
 
@@ -9,21 +9,21 @@
 #include "model/file/gguf.h"
 #include "model/file/vocabulary.h"
 
-/* Reads the keys tokenizer.* of a GGUF file. On success the caller frees *out with vocabulary_done.
- * Returns ST_INVALID, ST_UNSUPPORTED or ST_NO_MEMORY on failure; *out is then not written. */
+/* Reads the keys tokenizer.* of a GGUF file. The caller frees *out with vocabulary_done. Returns
+ * ST_INVALID, ST_UNSUPPORTED or ST_NO_MEMORY on failure. *out is written only on success. */
 enum status vocabulary_read_gguf(const struct gguf *g, struct vocabulary *out, struct error *error);
 
-/* Reads the tokenizer's files of a folder: tokenizer.json, tekken.json or tokenizer.model, and the
- * files beside it. The vocabulary gets one token for each row of the embedding matrix `embedding`;
- * rows without a token in the files become unused tokens. `embedding` NULL is the error ST_INVALID.
- * On success the caller frees *out with vocabulary_done. Returns ST_INVALID, ST_UNSUPPORTED or
- * ST_NO_MEMORY on failure; *out is then not written. */
+/* Reads the tokenizer's files of a folder: the first of tokenizer.json, tekken.json and
+ * tokenizer.model that exists, and the files beside it. The vocabulary has one token for each row
+ * of the embedding matrix `embedding`; a row without a token in the files becomes an unused token.
+ * The caller frees *out with vocabulary_done. Returns ST_INVALID (also if `embedding` is NULL),
+ * ST_UNSUPPORTED or ST_NO_MEMORY on failure. *out is written only on success. */
 enum status vocabulary_read_json(const struct folder *f, const struct mapped_tensor *embedding,
                                  struct vocabulary *out, struct error *error);
 
-/* The following functions that have a parameter v fill parts of *v. They require that v->count is
- * set to the rows of the embedding matrix, and return the errors of vocabulary_read_json. The
- * caller frees *v with vocabulary_done, also after an error. */
+/* The functions below that have a parameter v fill parts of *v. They require that v->count is the
+ * number of rows of the embedding matrix, and return the errors of vocabulary_read_json. The caller
+ * frees *v with vocabulary_done, also after an error. */
 
 /* ---- the tokenizers of folders without tokenizer.json ---- */
 
@@ -36,23 +36,24 @@ enum status vocabulary_read_tekken(const struct json_t *root, struct vocabulary 
 
 /* ---- the parts of vocabulary_read_json; `root` is tokenizer.json ---- */
 
-/* Reads normalizer, pre_tokenizer and post_processor into kind, steps, splitter, expressions,
- * prefix, blank_begins_word, unknown_fused, add_bos and bos. */
+/* Reads normalizer, pre_tokenizer and post_processor into `kind`, `steps`, `splitter`,
+ * `expressions`, `prefix`, blank_begins_word, unknown_fused, add_bos and `bos`. */
 enum status vocabulary_json_words(const struct json_t *root, struct vocabulary *v,
                                   struct error *error);
-/* Reads model and added_tokens into `tokens`, `types`, `find_flags`, `long_scores`, `unknown` and
- * `words_first`. Requires v->kind. */
+/* Reads model and added_tokens into `tokens`, `types`, find_flags, long_scores, `unknown` and
+ * words_first. Requires v->kind. */
 enum status vocabulary_json_tokens(const struct json_t *root, struct vocabulary *v,
                                    struct error *error);
 /* Reads model.merges into `merges`. Requires v->kind. */
 enum status vocabulary_json_merges(const struct json_t *root, struct vocabulary *v,
                                    struct error *error);
-/* Returns the OR of enum vocabulary_find for an entry of added_tokens. */
+/* Returns the find_flags of a token, from its entry in a list of added tokens. */
 uint8_t vocabulary_json_find_flags(const struct json_t *added);
-/* Returns the name of the pre-tokenizer (splitter_open) that divides texts as this regular
- * expression does; text NULL = none. */
+/* Returns the name of the pre-tokenizer (splitter_open in model/text/) that divides texts as this
+ * regular expression does; text NULL = none. */
 struct mapped_text vocabulary_splitter_find(const char *expression);
-/* Returns the id of the token with this text in tokenizer.json; VOCABULARY_NO_TOKEN = none. */
+/* Returns the id of the token with this text in tokenizer.json, which is `root`;
+ * VOCABULARY_NO_TOKEN = none. */
 uint32_t vocabulary_json_find(const struct json_t *root, const char *text);
 
 #endif

@@ -1,14 +1,16 @@
-/* rope: opens a model's tables of the rotary embedding: the frequencies from the base, and their
- * divisors from tensors, from lists in config.json, or by formula. model.c calls it in model_open,
- * on one thread. model_hyper_read has checked the hyper-parameters. This part rotates nothing
+/* rope: opens a model's tables of the rotary embedding. The frequencies are powers of a base, with
+ * divisors from a tensor, from a list in config.json, or from a formula (enum model_rope_kind).
+ * model.c calls rope_load in model_open, on the thread that calls model_open. struct model owns the
+ * tables. This part requires hyper-parameters that model_hyper_read has checked. It rotates nothing
  * (compute_ops.rope_store does). */
 #ifndef MODEL_FORWARD_ROPE_H
 #define MODEL_FORWARD_ROPE_H
 
 #include "model/forward/weights_load.h"
 
-/* Opens l->m->rope and, if layers have a base of their own, l->m->local_rope. Returns the errors of
- * load_vector, key_f32_list and compute_ops.rope_open. */
+/* Opens l->m->rope and, if model_hyper.local_freq_base is not 0, l->m->local_rope. Returns
+ * ST_INVALID if a divisor is not a finite number above 0, or an error of load_vector, key_f32_list
+ * or compute_ops.rope_open. */
 enum status rope_load(const struct loader *l);
 
 #endif

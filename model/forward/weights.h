@@ -1,7 +1,9 @@
-/* weights: struct model, which owns the repacked matrices and the vectors of one stage. Only the
- * files of model/forward/ use it: model.c builds it while a process starts, and the forward pass
- * reads it on the engine thread and the device's worker threads. It does not change after
- * model_open. It does not have the KV-cache or the activations (forward_state.h). */
+/* weights: struct model, which owns the matrices and vectors of one stage, or of a rank's slice of
+ * a stage, in device memory. Only the files of model/forward/ use it; other folders use model.h.
+ * model_open (model.c) fills it on the thread that opens the model. The forward pass reads it on
+ * the engine thread and on the device's worker threads. It does not change after model_open. It
+ * does not have the KV-cache or the activations (forward_state.h). Sizes of matrices are
+ * [rows × columns]. */
 #ifndef MODEL_FORWARD_WEIGHTS_H
 #define MODEL_FORWARD_WEIGHTS_H
 
@@ -9,105 +11,114 @@
 #include "model/forward/model.h"
 #include "model/forward/shard.h"
 
-/* The experts of a layer (compute/experts.h) that belong to the rank's slice. */
+/* The experts of a layer (compute/experts.h): the router of all routed experts, and the experts of
+ * the rank's slice. shared_count is shard.shared_ffn_count. */
 struct model_layer_experts {
     struct compute_matrix *router; /* [experts.count × hidden] in fp32; NULL = no experts. */
     const float *router_bias;      /* [experts.count]; NULL = none. */
     const float *choice_bias;      /* [experts.count]; NULL = none. */
-    /* gate, up and down of each expert: three arrays of shard.expert_count matrices. */
+    /* [3 × shard.expert_count]: gate of each expert, then up of each expert, then down of each
+     * expert. */
     struct compute_matrix **matrices;
-    struct compute_experts *routed; /* The experts as the device has opened them. */
+    struct compute_experts *routed; /* Result of compute_experts_ops.open. */
     /* The shared experts, as one feed-forward; NULL = none. */
     struct compute_matrix *shared_gate;   /* [shared_count × hidden] */
     struct compute_matrix *shared_up;     /* [shared_count × hidden] */
     struct compute_matrix *shared_down;   /* [hidden × shared_count] */
-    struct compute_matrix *shared_router; /* [1 × hidden] in fp32; NULL = their weight is 1. */
+    struct compute_matrix *shared_router; /* [1 × hidden] in fp32; NULL = weight 1. */
 };
 
 /* The matrices of a layer with latent attention (struct model_latent). */
 struct model_latent_layer {
     struct compute_matrix *q_a; /* [q_rank × hidden]; NULL = model_layer.q makes the queries. */
-    const float *q_norm;        /* [q_rank] */
-    struct compute_matrix *q_b; /* [head_count * (plain + rotated) × q_rank] */
-    struct compute_matrix *rotated_key; /* [rotated × hidden]: the rotated part of the key. */
-    struct compute_matrix *latent;      /* [rank × hidden] */
-    const float *norm;                  /* [rank] */
-    struct compute_matrix *absorb;      /* [head_count * rank × plain], of COMPUTE_F32 */
-    struct compute_matrix *expand;      /* [head_count * value × rank], of COMPUTE_F32 */
+    const float *q_norm;        /* [q_rank]; NULL if q_a is NULL. */
+    /* [head_count * (plain + rotated) × q_rank]; NULL if q_a is NULL. */
+    struct compute_matrix *q_b;
+    struct compute_matrix *rotated_key; /* [rotated × hidden] makes the rotated part of the key. */
+    struct compute_matrix *latent;      /* [rank × hidden] makes the `rank` latent values. */
+    const float *norm;                  /* [rank] norm of the `rank` latent values. */
+    /* [head_count * rank × plain] in fp32, for compute_latent_ops.absorb. */
+    struct compute_matrix *absorb;
+    /* [head_count * value × rank] in fp32, for compute_latent_ops.expand. */
+    struct compute_matrix *expand;
 };
 
-/* One transformer layer. Biases are NULL if the model's files have none. Counts of heads, of
- * feed-forward rows and of vocabulary rows count the rank's slice (struct model_shard). */
+/* One transformer layer. A bias is NULL if the model's files do not have the bias. head_count,
+ * kv_head_count and ffn are the numbers of the rank's slice (struct model_shard). */
 struct model_layer {
     const float *attention_norm;      /* [hidden]; NULL = the model has no pre norms. */
     const float *attention_norm_bias; /* [hidden] */
-    struct compute_matrix *q;         /* [head_count * head_dim × hidden] */
-    struct compute_matrix *k;         /* [kv_head_count * head_dim × hidden] */
-    struct compute_matrix *v;         /* [kv_head_count * head_dim × hidden] */
-    struct model_latent_layer latent; /* With latent attention; k and v are then NULL. */
-    const float *q_bias;
-    const float *k_bias;
-    const float *v_bias;
-    const float *q_norm; /* [head_dim] or [head_count * head_dim]; NULL = none. */
-    const float *k_norm; /* [head_dim] or [kv_head_count * head_dim]; NULL = none. */
-    const float *sinks;  /* [head_count]; NULL = the model has no sinks. */
-    /* [hidden × head_count * dimensions of a value]: head_dim, or latent.value of model_hyper. */
+    /* [head_count * head_dim × hidden]. With latent attention, [head_count * (plain + rotated) ×
+     * hidden]; NULL = latent.q_a and latent.q_b make the queries. */
+    struct compute_matrix *q;
+    struct compute_matrix *k; /* [kv_head_count * head_dim × hidden]; NULL = latent attention. */
+    struct compute_matrix *v; /* [kv_head_count * head_dim × hidden]; NULL = latent attention. */
+    struct model_latent_layer latent; /* All NULL = the model has no latent attention. */
+    const float *q_bias;              /* [head_count * head_dim] */
+    const float *k_bias;              /* [kv_head_count * head_dim] */
+    const float *v_bias;              /* [kv_head_count * head_dim] */
+    const float *q_norm;              /* [head_dim] or [head_count * head_dim]; NULL = none. */
+    const float *k_norm;              /* [head_dim] or [kv_head_count * head_dim]; NULL = none. */
+    const float *sinks;               /* [head_count]; NULL = the model has no sinks. */
+    /* [hidden × head_count * head_dim]; with latent attention, [hidden × head_count * value]. */
     struct compute_matrix *attention_output;
-    const float *attention_output_bias; /* [hidden]; NULL except at rank 0. */
+    const float *attention_output_bias; /* [hidden]; NULL also at ranks above 0. */
     const float *attention_post_norm;   /* [hidden]; NULL = the model has no post norms. */
-    /* [hidden]; attention_norm in a model with `parallel`; NULL = the model has no pre norms. */
+    /* [hidden]; NULL = the model has no pre norms. With model_hyper.parallel, ffn_norm and
+     * ffn_norm_bias are the pointers attention_norm and attention_norm_bias. */
     const float *ffn_norm;
     const float *ffn_norm_bias; /* [hidden] */
     const float *ffn_post_norm; /* [hidden]; NULL = the model has no post norms. */
-    /* Feed-forward without experts: [ffn × hidden]; NULL = the layer has experts, or its
-     * feed-forward has no gate. */
+    /* [ffn × hidden]; NULL = the layer has experts, or its feed-forward has no gate. */
     struct compute_matrix *gate;
-    struct compute_matrix *up;   /* [ffn × hidden]; NULL = the layer has experts. */
-    struct compute_matrix *down; /* [hidden × ffn]; NULL = the layer has experts. */
-    struct model_layer_experts experts;
-    /* Low-rank adapters; by_adapter is NULL if no adapter changes the matrix. */
+    struct compute_matrix *up;          /* [ffn × hidden]; NULL = the layer has experts. */
+    struct compute_matrix *down;        /* [hidden × ffn]; NULL = the layer has experts. */
+    struct model_layer_experts experts; /* All NULL = the layer has no experts. */
+    /* The low-rank adapters of each matrix. by_adapter NULL = no adapter changes the matrix. */
     struct compute_low_ranks adapters[ADAPTER_MATRIX_COUNT];
     const float *gate_bias; /* [ffn] */
     const float *up_bias;   /* [ffn] */
-    const float *down_bias; /* [hidden]; NULL except at rank 0. */
+    const float *down_bias; /* [hidden]; NULL also at ranks above 0. */
 };
 
-/* What makes the input of a draft layer: token · norm(embedding) + final · norm(final vector). All
- * NULL = the model is not a draft layer. */
+/* The matrices and norms that make the input of a draft layer:
+ * token · token_norm(embedding) + final · final_norm(final vector). All NULL = the model is not a
+ * draft layer. */
 struct model_draft {
     struct compute_matrix *token, *final; /* [hidden × hidden] */
     const float *token_norm, *final_norm; /* [hidden] */
 };
 
 struct model {
-    struct model_hyper hyper; /* See model_hyper_get. */
-    struct model_shard shard; /* The part of each layer that this process has. */
+    struct model_hyper hyper; /* Result of model_hyper_get. */
+    struct model_shard shard; /* The rank's slice of each layer. */
     const struct compute_ops *ops;
-    struct compute *compute;
-    uint32_t first_layer;
+    struct compute *compute; /* The device, which the caller of model_open owns. */
+    uint32_t first_layer;    /* The stage's layers are [first_layer, last_layer). */
     uint32_t last_layer;
-    uint32_t context_tokens_max; /* Positions that the RoPE tables cover. */
+    uint32_t context_tokens_max; /* Number of positions in the RoPE tables. */
     struct model_layer *layers;  /* [last_layer - first_layer] */
-    /* [vocab × hidden]; NULL = the stage does not have the first layer. */
+    /* [shard.vocab_count × hidden]; NULL = the stage does not have the first layer. */
     struct compute_matrix *embedding;
-    /* [vocab × hidden]; the embedding itself if tied; NULL = the stage does not have the last
-     * layer. */
+    /* [shard.vocab_count × hidden]; NULL = the stage does not have the last layer. Equals
+     * `embedding` if the stage has both, and the model uses one matrix for both. */
     struct compute_matrix *output;
     /* [hidden], times logit_scale; NULL = the stage does not have the last layer. */
     const float *output_norm;
     const float *output_norm_bias; /* [hidden], times logit_scale; NULL = none. */
-    const float *output_bias;      /* [vocab], times logit_scale; NULL = none. */
+    const float *output_bias;      /* [shard.vocab_count], times logit_scale; NULL = none. */
     struct model_draft draft;
-    struct compute_rope_table *rope;
+    struct compute_rope_table *rope;       /* RoPE table of layers without a local base. */
     struct compute_rope_table *local_rope; /* NULL = model_hyper.local_freq_base is 0. */
     float *vectors;                        /* Device memory of all norm weights and biases. */
     size_t vectors_used;                   /* Floats in use. */
     size_t vectors_capacity;               /* Floats allocated. */
-    uint32_t adapter_count;
-    size_t weight_bytes; /* Result of model_weight_bytes. */
+    uint32_t adapter_count;                /* Adapters of the model's files. */
+    size_t weight_bytes;                   /* Result of model_weight_bytes. */
 };
 
-/* Return true if the stage has the model's first layer, or its last layer. */
+/* model_has_first returns true if the stage has the model's first layer, and model_has_last if it
+ * has the model's last layer. A draft layer is both. */
 static inline bool model_has_first(const struct model *m)
 {
     return m->first_layer == 0;
