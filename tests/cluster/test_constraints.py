@@ -75,12 +75,13 @@ def body(constraint, number):
             "seed": number, **constraint}
 
 
-def answers(cluster, rounds=2):
-    """Returns the text of each case, sampled and greedy, after checking each."""
+def answers(cluster, rounds=2, scores=False):
+    """Returns the text of each case, sampled and greedy, after checking each. scores = with log-probabilities: then
+    tokens that the constraint alone decides are sampled like the others."""
     texts = []
     for number in range(rounds * len(CASES)):
         constraint, check = CASES[number % len(CASES)]
-        request = body(constraint, number // len(CASES) + number)
+        request = {**body(constraint, number // len(CASES) + number), **({"logprobs": True} if scores else {})}
         choice = cluster.post("/v1/chat/completions", request)["choices"][0]
         text = choice["message"]["content"]
         if choice["finish_reason"] == "stop":
@@ -118,6 +119,7 @@ def refusals(cluster):
 def shapes():
     with Cluster(CONFIG) as cluster:
         want = answers(cluster, 4)
+        assert answers(cluster, 4, scores=True) == want
         refusals(cluster)
         choice = cluster.post("/v1/chat/completions", {**body(schema(PERSON), 1), "max_tokens": 3})["choices"][0]
         assert choice["finish_reason"] == "length"
