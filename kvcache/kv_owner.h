@@ -20,15 +20,15 @@ void kv_owners_close(struct kv_owners *owners); /* NULL is fine. */
 /* Returns the owner's record; KV_OWNER_NONE = the owner holds no blocks. */
 uint32_t kv_owners_find(const struct kv_owners *owners, kv_owner_id id);
 
-/* Adds block_count blocks to the owner, of which leased_count are leased. Returns the owner's
+/* Adds block_count blocks to the owner; leased_count of them are leased. Returns the owner's
  * record, which is new if the owner had no blocks. Requires that the table has room and that `id`
  * is not 0. */
 uint32_t kv_owners_blocks_add(struct kv_owners *owners, kv_owner_id id, uint32_t block_count,
                               uint32_t leased_count);
 /* Adds `change`, which may be negative, to the number of the owner's leased blocks. */
 void kv_owners_leased_add(struct kv_owners *owners, uint32_t record, int change);
-/* Removes block_count blocks from the owner, of which leased_count are leased. Requires that the
- * owner has them. An owner without blocks loses its record and its lease. */
+/* Removes block_count blocks from the owner; leased_count of them are leased. Requires that the
+ * owner has these blocks. An owner without blocks loses its record and its lease. */
 void kv_owners_blocks_remove(struct kv_owners *owners, uint32_t record, uint32_t block_count,
                              uint32_t leased_count);
 

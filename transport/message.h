@@ -15,7 +15,7 @@
  *
  * The bytes of a message are a header, then the struct of its kind as it is in memory up to its
  * first pointer (little-endian, without hidden padding), then its arrays. The decoder checks every
- * length before it reads, and the range of each field that has one (the tables in message.c). The
+ * length before it reads. It checks every field for which the tables in message.c have a range. The
  * decoder is fuzzed.
  *
  * Any change of a message needs a new TRANSPORT_PROTOCOL_VERSION (protocol.h). New fields are added
@@ -42,8 +42,8 @@ enum message_kind {
     MESSAGE_RESERVE = 1,
     /* Answer to RESERVE, as soon as memory is free: the ids of the reserved blocks. */
     MESSAGE_RESERVED,
-    /* To a prompt machine: compute the prompt, write its KV to these blocks, and sample the first
-     * token. */
+    /* To a prompt machine: compute the prompt, write its KV to the reserved blocks, and sample the
+     * first token. */
     MESSAGE_PREFILL,
     /* Tokens of answers, and scores of prompt tokens. A token machine sends the tokens of a batch
      * for all requests of the receiving gateway. A prompt machine sends the token and the scores of

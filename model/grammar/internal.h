@@ -15,7 +15,7 @@
 /* Returns a fragment for the texts that a regular expression matches. The regular expression is the
  * `bytes` bytes at `text`. `spelling`: how the fragment's texts are written (builder.h). search =
  * true: the expression may match any part of a text, as in JSON schemas, unless it has anchors.
- * search = false: it must match the whole text. Error texts begin with `place`. */
+ * search = false: the expression must match the whole text. Error texts begin with `place`. */
 struct fragment regex_parse(struct builder *b, const char *text, size_t bytes,
                             enum spelling spelling, bool search, const char *place);
 /* The next five functions return the number of a rule of the builder. After an error the number is
@@ -47,7 +47,7 @@ bool grammar_utf8_read(const char **at, const char *end, uint32_t *out);
 struct mask_entry {
     /* The stepper's state of these places, with the stack STACK_OPEN (stepper.h). */
     uint32_t state;
-    uint32_t token_count; /* Tokens that are allowed without leaving the rule. */
+    uint32_t token_count; /* Allowed tokens without bytes after the rule's end. */
     uint32_t *tokens;     /* [token_count] these tokens; NULL = `bits` has them. */
     uint32_t *bits;       /* These tokens as a mask; NULL = `tokens` has them. */
     /* Nodes of the vocabulary's tree (vocabulary.h) whose last byte is the first byte after the end

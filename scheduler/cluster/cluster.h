@@ -35,7 +35,8 @@
  *
  * With `one_machine_routes`, one machine does both phases where that is better (together.c): where
  * the two machines share cores, or where one machine brings TTFT and TBT further below their
- * targets.
+ * targets. If machines hold KV of the prompt, or tiers have stored some, the scheduler takes the
+ * machines that cost the least time (cheapest.c).
  *
  * "Fewest" and "least" compare numbers of tokens. With the option `compare_time`, if the machines'
  * rates differ (speed.c), they compare the time that each machine needs for these tokens and the
@@ -51,7 +52,7 @@
  * token or mixed pool changes its pool when it comes up for the first time. Two machines are chosen
  * only if the link from the prompt machine to the token machine is up. A request that no machine
  * can take waits here. When a new request arrives and more than queue_requests_max wait, the last
- * new request of the queue is refused. The order of the queue is described in queue.h.
+ * new request of the queue is refused. scheduler/queue.h describes the order of the queue.
  *
  * Repurposing: the home pool of a machine changes when the demand for the two phases has changed
  * for long enough (repurpose.c). */
@@ -80,7 +81,8 @@
 
 /* When a lent machine returns from the mixed pool to its home pool. */
 enum sched_homing {
-    /* When the machine has no work of the phase that its home pool does not do (rule 3). */
+    /* When the machine has no work of the phase that its home pool does not do, and another machine
+     * can do that phase. */
     SCHED_HOMING_DONE,
     /* When the machine has no work, and another machine can do the other phase. */
     SCHED_HOMING_IDLE,
@@ -162,9 +164,9 @@ struct sched_cluster_options {
     /* TTFT and TBT targets by which a route with one machine and a route with two machines are
      * compared, > 0; used only with `one_machine_routes`. */
     struct sched_pace_targets one_machine_targets;
-    /* Rule 2, if it takes a machine of the mixed pool for a request whose prompt machine is also in
-     * the mixed pool: the prompt machine generates the answer, unless its scheduled tokens exceed
-     * those of the other machine by this number or more. */
+    /* If rule 2 takes a machine of the mixed pool and the prompt machine is another machine of the
+     * mixed pool, the prompt machine generates the answer instead, unless it has at least this
+     * number of scheduled tokens more than the machine that rule 2 takes. */
     uint64_t stay_tokens;
 
     /* The rules choose a machine by its pending or scheduled tokens. A machine that holds a prefix
@@ -358,10 +360,10 @@ enum sched_refusal {
  * machines hold some KV or tiers have stored some. All zeros = there is no such KV, or one machine
  * does both phases because of `one_machine_routes`. */
 struct sched_decision {
-    /* Four kinds of routes, by what the prompt machine has of the prompt's KV: compute_us: nothing.
-     * keep_us: it holds some. move_us: another machine sends it some. load_us: it loads some from
-     * its tiers. Each field is the least cost of a route of its kind, including the time that other
-     * requests lose; 0 = there is no such route. The route with the least cost was taken. */
+    /* The least cost of a route of each kind, including the time that other requests lose; 0 =
+     * there is no such route. Of the prompt's KV, the prompt machine has nothing (compute_us),
+     * holds some (keep_us), gets some from another machine (move_us), or loads some from its tiers
+     * (load_us). The route with the least cost was taken. */
     uint32_t compute_us;
     uint32_t keep_us;
     uint32_t move_us;
@@ -462,8 +464,9 @@ struct sched_machine_view {
     /* KV memory, in tokens, that routed requests take on the machine: for prompts until
      * SCHED_PREFILLED, for answers until SCHED_ENDED. */
     uint64_t kv_tokens_scheduled;
-    uint64_t others_prompt_tokens; /* prompt_tokens of the latest SCHED_MACHINE_LOAD. */
-    uint64_t others_kv_tokens;     /* kv_tokens of the latest SCHED_MACHINE_LOAD. */
+    /* Of the latest SCHED_MACHINE_LOAD; 0 after the machine went up or down. */
+    uint64_t others_prompt_tokens; /* sched_others.prompt_tokens. */
+    uint64_t others_kv_tokens;     /* sched_others.kv_tokens. */
     uint32_t prompts;              /* Prompts routed to the machine, until SCHED_PREFILLED. */
     uint32_t decodes;              /* Answers routed to the machine, until SCHED_ENDED. */
 };
