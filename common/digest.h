@@ -45,8 +45,8 @@ static inline char *digest_write(const struct digest *d, char *out, size_t capac
     return out;
 }
 
-/* Returns the value of a hexadecimal digit, in lower case or upper case; -1 = `c` is no such
- * digit. */
+/* Returns the value of the hexadecimal digit `c`, in lower case or upper case; -1 = `c` is no
+ * hexadecimal digit. */
 static inline int hex_digit_value(char c)
 {
     static const char digits[] = "0123456789abcdef";
@@ -54,8 +54,8 @@ static inline int hex_digit_value(char c)
     return at != NULL ? (int)(at - digits) : -1;
 }
 
-/* Adds data to *d: the new digest is the SHA-256 of the old digest followed by the SHA-256 of the
- * data. */
+/* Adds data to *d. The new digest is the SHA-256 of 64 bytes: the old digest, followed by the
+ * SHA-256 of the data. */
 static inline void digest_add(struct digest *d, const void *data, size_t size)
 {
     uint8_t pair[2 * SECRET_HASH_BYTES];

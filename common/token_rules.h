@@ -40,13 +40,15 @@ float token_rules_bias(const struct token_rules *rules, uint32_t index, uint32_t
 
 /* The words of one request's rules. All zeros = no rules. */
 struct token_rules_words {
-    uint32_t *words; /* malloc'ed; the caller frees it. NULL = no rules. */
+    uint32_t *words; /* malloc'ed; NULL = no rules. */
     uint32_t count;
 };
 
-/* Makes the words. `biases` and `forbidden` have the form of struct token_rules. `allowed` may have
- * any order and repeated ids; the function sorts `allowed` in place. Returns ST_NO_MEMORY, or
- * ST_TOO_LARGE if a count is above its limit (common/limits.h); *out then has no rules. */
+/* Makes the words of rules: bias_count biases, allowed_count allowed ids, and forbidden sequences
+ * of forbidden_words words in all, each part in the form described above. `allowed` may have any
+ * order and repeated ids; the function sorts `allowed` in place. Without rules, *out has no words.
+ * Returns ST_NO_MEMORY, or ST_TOO_LARGE if a count is above its limit (common/limits.h); *out then
+ * has no rules. The caller frees out->words. */
 enum status token_rules_write(const uint32_t *biases, uint32_t bias_count, uint32_t *allowed,
                               uint32_t allowed_count, const uint32_t *forbidden,
                               uint32_t forbidden_words, struct token_rules_words *out);

@@ -21,20 +21,22 @@ void kv_owners_close(struct kv_owners *owners); /* NULL is fine. */
 uint32_t kv_owners_find(const struct kv_owners *owners, kv_owner_id id);
 
 /* Adds block_count blocks to the owner; leased_count of them are leased. Returns the owner's
- * record, which is new if the owner had no blocks. Requires that the table has room. */
+ * record, which is new if the owner had no blocks. Requires that the table has room and that `id`
+ * is not 0. */
 uint32_t kv_owners_blocks_add(struct kv_owners *owners, kv_owner_id id, uint32_t block_count,
                               uint32_t leased_count);
 /* Adds `change`, which may be negative, to the number of the owner's leased blocks. */
 void kv_owners_leased_add(struct kv_owners *owners, uint32_t record, int change);
-/* Removes block_count blocks from the owner; leased_count of them are leased. An owner without
- * blocks loses its record and its lease. */
+/* Removes block_count blocks from the owner; leased_count of them are leased. Requires that the
+ * owner has these blocks. An owner without blocks loses its record and its lease. */
 void kv_owners_blocks_remove(struct kv_owners *owners, uint32_t record, uint32_t block_count,
                              uint32_t leased_count);
 
 /* Sets the end of the owner's lease, in microseconds of the caller's clock; 0 = no lease. */
 void kv_owners_lease_set(struct kv_owners *owners, uint32_t record, int64_t until_us);
 /* Finds an owner of leased blocks whose lease has ended at now_us, removes the lease and stores the
- * owner's id. Returns false if no such lease has ended. */
+ * owner's id. Returns false if no such owner is left. Also removes ended leases of owners without
+ * leased blocks. */
 bool kv_owners_expired(struct kv_owners *owners, int64_t now_us, kv_owner_id *id_out);
 
 /* Counts a block for kv_owners_check. kv_pool_check calls this function once for each block with an

@@ -8,9 +8,10 @@
  *
  *     end of the flush - begin of write i >= latency + bytes from write i on / bandwidth.
  *
- * The two sides are about equal for the first write after which the link was not idle until the
- * flush ended. That write gives the highest bandwidth of all writes; its bytes and time are one
- * transfer of link_speed.h.
+ * For most writes, the left side is longer, because the link was idle for some time between write i
+ * and the end of the flush. For the first write after which the link was never idle, the two sides
+ * are about equal. This write gives the highest bandwidth of all writes. Its bytes and its time are
+ * one transfer of link_speed.h.
  *
  * The machine's event loop thread owns each meter (prompt_links.c). A meter sends nothing, reads no
  * clock, and knows no requests. */
@@ -21,15 +22,15 @@
 
 #include <stdbool.h>
 
-/* Most writes that are remembered since everything written had arrived. Before one more is added,
- * every second write is forgotten. */
+/* Most writes that are remembered. If everything that was written has arrived, a new write forgets
+ * all earlier writes. If the memory is full, a new write first forgets every second write. */
 #define PUSH_METER_WRITES 32
-/* Most flushes that are remembered until they end. Before one more is added, the oldest is
- * forgotten. */
+/* Most flushes that are remembered until they end. If the memory is full, a new flush first forgets
+ * the oldest flush. */
 #define PUSH_METER_FLUSHES 32
 
 struct push_meter_write {
-    int64_t begin_us;
+    int64_t begin_us;      /* Time at which the write began. */
     uint64_t bytes_before; /* Bytes that were written before this write. */
 };
 
@@ -42,8 +43,8 @@ struct push_meter_flush {
 struct push_meter {
     struct link_speed speed;
     uint64_t bytes_written;
-    /* The part of bytes_written that is known to have arrived, because a later flush has ended;
-     * after push_meter_disconnected all of bytes_written. */
+    /* The first bytes of bytes_written that are known to have arrived, because a flush after them
+     * has ended; after push_meter_disconnected, all of bytes_written. */
     uint64_t bytes_arrived;
     uint32_t write_count;
     uint32_t flush_count;

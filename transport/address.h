@@ -33,20 +33,20 @@ struct address_found {
 };
 
 /* Converts a host that is a numeric address. for_listening: the result is for bind(), not for
- * connect(). Returns false if the host is a name. Never blocks. */
+ * connect(). Returns false if the host is not a numeric address. Never blocks. */
 bool address_numeric(const struct address *address, bool for_listening, struct address_found *out);
 
-/* Finds the socket addresses of a host. May block if the host is a name; resolver_find (resolver.h)
- * does not block. Returns ST_UNREACHABLE if the look-up fails, for example because the name is
- * unknown. */
+/* Finds the socket addresses of a host, at most ADDRESS_FOUND_MAX. May block if the host is a name;
+ * resolver_find (resolver.h) does not block. for_listening: as in address_numeric. Returns
+ * ST_UNREACHABLE if the look-up fails, for example because the name is unknown. */
 enum status address_resolve(const struct address *address, bool for_listening,
                             struct address_found *out, struct error *error);
 
 /* Opens a non-blocking TCP socket that listens on "host:port" (port 0 = any free port). Blocks
  * during the look-up if the host is a name. The caller closes *fd_out. bound_out receives the
- * numeric address and the port in use. ST_INVALID: not an address. ST_UNREACHABLE: unknown name.
- * ST_IO: the socket cannot listen. Errors name the address ("listen on 127.0.0.1:7400: address
- * already in use"). */
+ * numeric address and the port in use. ST_INVALID: as address_parse. ST_UNREACHABLE: the look-up
+ * failed. ST_IO: the socket cannot listen. Errors name the address ("listen on 127.0.0.1:7400:
+ * address already in use"). */
 enum status address_listen(const char *text, int *fd_out, char bound_out[LIMIT_ADDRESS_BYTES],
                            struct error *error);
 

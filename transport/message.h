@@ -15,11 +15,12 @@
  *
  * The bytes of a message are a header, then the struct of its kind as it is in memory up to its
  * first pointer (little-endian, without hidden padding), then its arrays. The decoder checks every
- * length before it reads, and the range of each field that has one (the tables in message.c). The
+ * length before it reads. It checks every field for which the tables in message.c have a range. The
  * decoder is fuzzed.
  *
  * Any change of a message needs a new TRANSPORT_PROTOCOL_VERSION (protocol.h). New fields are added
- * at the end of a message, where 0 means what the message meant without the field. */
+ * at the end of a message. The value 0 (an empty text) of a new field must mean what the message
+ * meant before it had the field. */
 #ifndef TRANSPORT_MESSAGE_H
 #define TRANSPORT_MESSAGE_H
 
@@ -41,13 +42,15 @@ enum message_kind {
     MESSAGE_RESERVE = 1,
     /* Answer to RESERVE, as soon as memory is free: the ids of the reserved blocks. */
     MESSAGE_RESERVED,
-    /* To a prompt machine: compute the prompt, write its KV to these blocks, and sample the first
-     * token. */
+    /* To a prompt machine: compute the prompt, write its KV to the reserved blocks, and sample the
+     * first token. */
     MESSAGE_PREFILL,
-    /* The tokens that one batch sampled, for all requests of the receiving gateway. */
+    /* Tokens of answers, and scores of prompt tokens. A token machine sends the tokens of a batch
+     * for all requests of the receiving gateway. A prompt machine sends the token and the scores of
+     * one request, at most 512 scores in a message. */
     MESSAGE_TOKENS,
     /* The prompt machine has done its part: the prompt is computed, and its KV is at the token
-     * machine if there is one. Contains the times of both. */
+     * machine if there is one. Contains the times of computing and of the transfer. */
     MESSAGE_PREFILLED,
     MESSAGE_KV_READY, /* All KV of the prompt is in the token machine's blocks: begin to decode. */
     /* The prompt machine no longer writes into the token machine's blocks: free these blocks. */
@@ -55,7 +58,8 @@ enum message_kind {
     MESSAGE_CANCEL, /* The request is no longer wanted. */
     MESSAGE_FAILED, /* The machine has given up the request. */
     MESSAGE_STATS,  /* Counters and gauges of the machine. */
-    /* Connect to this machine; empty address = the machine was removed from the cluster. */
+    /* Connect to this machine to write KV; empty address = this gateway no longer needs the
+     * connection, because the machine was removed or has another model version. */
     MESSAGE_PEER,
     MESSAGE_LINK, /* The link to another machine: whether it is up, and its speed. */
     /* The machine should end its process. After LEAVING, it means: this gateway no longer has a
@@ -70,7 +74,7 @@ enum message_kind {
     /* Which process receives the KV of which layers and heads. A machine sends STAGES to each
      * process that connects to the machine to write KV. */
     MESSAGE_STAGES,
-    MESSAGE_EMBEDDING, /* The sum of the vectors of a prompt's tokens; PREFILLED follows. */
+    MESSAGE_EMBEDDING, /* The embedding of a prompt; PREFILLED follows. */
     MESSAGE_ABOUT,     /* Where and with what the machine computes. Sent to each new gateway. */
     MESSAGE_PROGRESS,  /* The KV of the first tokens of a prompt is complete. */
     MESSAGE_PROBE,     /* Asks whether the machine is alive. The machine sends the PROBE back. */
@@ -145,8 +149,9 @@ struct message_token {
     float top_logprobs[LIMIT_LOGPROBS];
 };
 
-/* Transfer mode of a prompt's KV. AUTO = the prompt machine decides by the prompt's length
- * (kv/layerwise_threshold_tokens). */
+/* Transfer mode of a prompt's KV. AUTO = the prompt machine decides: by its kv/transfer, if that is
+ * not auto; else by the prompt's length, if kv/layerwise_threshold_tokens is not auto; else by the
+ * measured speeds of computing and of the link. */
 enum message_transfer_mode { TRANSFER_AUTO, TRANSFER_LAYERWISE, TRANSFER_ONE_PIECE };
 
 /* RESERVE. In a resumed request, the prompt is the client's prompt and the tokens of the answer
@@ -172,9 +177,9 @@ struct message_reserve {
     bool copy_windows; /* The copy has the KV of layers with a window, too. */
     uint8_t padding[1];
     uint32_t constraint_bytes; /* Bytes of `constraint`; 0 = no constraint. */
-    /* Number of tokens in `answer`. With a constraint, the prompt of a resumed request ends with
-     * the tokens of the answer that were generated before; `answer` contains these tokens again.
-     * Otherwise 0. */
+    /* Number of tokens in `answer`; 0 without a constraint. The prompt of a resumed request ends
+     * with the tokens of the answer that were generated before. If the request has a constraint,
+     * `answer` contains these tokens again. */
     uint32_t answer_count;
     char client_id[LIMIT_CLIENT_ID_BYTES]; /* The client's id, for logs; empty = not known. */
     /* In every decoded message, the pointers to arrays point into the received bytes. */
@@ -190,9 +195,9 @@ struct message_reserved {
     /* Number of first spans of the prompt (common/layer_groups.h) whose KV the machine already has
      * in layers without a window. */
     uint32_t held_span_count;
-    /* Number of ids in `blocks`: the blocks of the prompt after the first held_span_count spans,
-     * layer group after layer group; in groups with a window, those of the spans from window_first
-     * on. */
+    /* Number of ids in `blocks`, which has the ids of the prompt's blocks, layer group after layer
+     * group: in a group without a window, the blocks of the spans from held_span_count on; in a
+     * group with a window, those of the spans from window_first on. */
     uint32_t block_count;
     /* Path of the request through the machine's stages (struct message_stage.paths). */
     uint32_t path;
@@ -209,9 +214,10 @@ struct message_prefill {
     char token_machine[LIMIT_NAME_BYTES];
     bool score_prompt;     /* Send a scored token for each prompt position from 1 on. */
     uint8_t transfer_mode; /* enum message_transfer_mode. */
-    uint8_t path;          /* Copied from RESERVED, like held_span_count, window_first, blocks. */
+    uint8_t path;          /* Copied from RESERVED, as held_span_count, window_first and blocks. */
     uint8_t pooling;       /* enum pooling: not POOLING_NONE = send the prompt's embedding. */
-    /* Number of first spans whose KV is not written in layers without a window. */
+    /* The KV of this number of first spans is not written in layers without a window, because the
+     * token machine has it. */
     uint32_t held_span_count;
     uint64_t prefix_salt; /* Salt of the hashes of the prompt's prefixes; 0 = none. */
     struct message_rank rank;
@@ -221,11 +227,12 @@ struct message_prefill {
     /* Words in `rules`: the request's token rules (common/token_rules.h). */
     uint32_t rule_count;
     uint32_t constraint_bytes; /* Bytes of `constraint`; 0 = no constraint. */
-    /* As in struct message_reserve; these tokens are in `prompt` only. */
+    /* Number of tokens at the end of `prompt` that belong to the answer; 0 without a constraint.
+     * PREFILL does not contain these tokens a second time, as RESERVE does. */
     uint32_t answer_count;
-    /* 0 = compute the prompt. N > 0: compute nothing, but write the KV of `prompt`, which must be
-     * in the machine's prefix cache, or in the blocks of the request's generation N - 1, which the
-     * machine decodes. KV_READY and PREFILLED follow, but no token. */
+    /* 0 = compute the prompt. N > 0: compute nothing, but write the KV of `prompt` to the token
+     * machine. This KV must be in the machine's prefix cache, or belong to the request's generation
+     * N - 1, which the machine decodes. KV_READY and PREFILLED follow, but no token. */
     uint32_t copied_generation;
     uint32_t window_first; /* First span whose KV is written in layers with a window. */
     uint32_t padding;
@@ -242,8 +249,7 @@ struct message_tokens {
     /* Bytes of a token in front of its top_ids. A peer of another version may send more or fewer
      * fields of struct message_token; missing fields are 0. */
     uint32_t token_bytes;
-    /* The encoded tokens from `cursor` to `end` are those that message_tokens_next has not returned
-     * yet. */
+    /* The encoded tokens that message_tokens_next has not returned yet. */
     const uint8_t *cursor;
     const uint8_t *end;
 };
@@ -253,7 +259,9 @@ struct message_embedding {
     struct message_request request;
     uint32_t count; /* Elements of a vector. */
     uint32_t padding;
-    const int64_t *values; /* [count]: the sum, in the unit of common/pooling.h. */
+    /* [count], in the unit of common/pooling.h: with POOLING_MEAN the sum of the vectors of all
+     * tokens of the prompt, with POOLING_LAST the vector of the last token. */
+    const int64_t *values;
 };
 
 /* PREFILLED. All times are microseconds. If no KV was written, exposed_us, transfer_us, layers and
@@ -306,18 +314,21 @@ struct message_probe {
 
 /* CANCEL: the receiver should give the request up.
  *
- * A token machine frees the blocks at once, unless a prompt machine may still write to them. In
- * that case the blocks are quarantined until KV_ABORTED or KV_READY arrives from the prompt
- * machine, or until a second after the connections and the writes of the prompt machine have ended.
- * While blocks are quarantined, the token machine sends CANCEL to the prompt machine once a minute,
- * because the prompt machine may never have got PREFILL.
+ * A token machine frees the blocks at once, except in two cases. If a batch is computing the
+ * request, the blocks are freed when the batch has ended. If a prompt machine may still write to
+ * the blocks, the blocks are quarantined. The quarantine ends when KV_ABORTED or KV_READY arrives
+ * from a prompt machine that knows of all its writes (writer_knows in token_pool.c), or a second
+ * after the connections and the writes of the prompt machine have ended. While blocks are
+ * quarantined and the prompt machine is connected, the token machine sends CANCEL to the prompt
+ * machine once a minute, because the prompt machine may never have got PREFILL.
  *
- * A prompt machine stops computing, and sends KV_ABORTED to the token machine unless it has sent
- * KV_READY. */
+ * A prompt machine stops computing, and sends KV_ABORTED to the token machine when its writes have
+ * ended, unless it has sent KV_READY. If a token machine cancels a request that the prompt machine
+ * does not know, the prompt machine sends KV_ABORTED and refuses a PREFILL that arrives later. */
 struct message_cancel {
     struct message_request request;
     /* From a gateway to a token machine: PREFILL was sent to the prompt machine, which may be
-     * writing. */
+     * writing. Ignored if the token machine is also the prompt machine, which knows this itself. */
     bool writes_pending;
     uint8_t padding[7];
 };
@@ -342,7 +353,8 @@ struct message_preempted {
 };
 
 /* Counters of copies of KV into and out of device memory (struct transport_memory). The field `way`
- * is an enum transport_memory_way; of a machine with stages, the slowest way of all processes. */
+ * is not a counter but an enum transport_memory_way. For a machine with stages, `way` is the
+ * slowest way of all its processes. */
 struct message_copies {
     COPY_COUNTERS(COUNTER_FIELD_32)
     uint32_t padding;
@@ -376,7 +388,8 @@ static inline size_t message_stats_draft_accepted(uint32_t position)
     return offsetof(struct message_stats, draft_accepted_0) + position * sizeof(uint64_t);
 }
 
-/* Add the counters of `from` to those of `to`; the gauges of `to` stay. */
+/* message_copies_add and message_stats_add add the counters of `from` to those of `to`. The gauges
+ * of `to` stay. */
 static inline void message_copies_add(struct message_copies *to, const struct message_copies *from)
 {
     COPY_COUNTERS(COUNTER_ADD)
@@ -414,7 +427,7 @@ struct message_prefixes {
 /* PEER. */
 struct message_peer {
     char name[LIMIT_NAME_BYTES];       /* Name of the other machine. */
-    char address[LIMIT_ADDRESS_BYTES]; /* "host:port"; empty = it was removed. */
+    char address[LIMIT_ADDRESS_BYTES]; /* "host:port"; empty: see MESSAGE_PEER. */
 };
 
 /* ROLE: the pools of a machine. A machine of any pool does all work that arrives. But a machine
@@ -485,7 +498,7 @@ struct message_loads {
 /* OTHERS: the load that other gateways put on this machine. It is sent after STATS when the values
  * for the receiving gateway have changed. The sums do not contain the receiver's own requests. */
 struct message_others {
-    char leader[LIMIT_NAME_BYTES]; /* Name of the connected gateway with the lowest name. */
+    char leader[LIMIT_NAME_BYTES]; /* The lowest of the names of the connected gateways. */
     uint32_t gateways;             /* Connected gateways, including the receiver. */
     uint32_t prompts;              /* Prompts that are not computed yet. */
     uint32_t decodes;              /* Answers that wait for memory, are reserved, or run. */
@@ -493,17 +506,17 @@ struct message_others {
     uint8_t home;                  /* The home pool, from the ROLE with the highest serial. */
     uint8_t rank; /* The number of connected gateways with a lower name than the receiver. */
     uint8_t padding[1];
-    uint64_t prompt_tokens; /* Tokens of `prompts` that are not found in the prefix cache. */
+    uint64_t prompt_tokens; /* Tokens of `prompts`, without tokens of the prefix cache. */
     /* KV memory, in tokens, of all requests, including computed prompts
      * (sched_memory_tokens_of). */
     uint64_t kv_tokens;
     /* Serial of the ROLE that set `home`; 0 = none, the config file decides. */
     uint64_t home_serial;
-    /* Prompt tokens of all PREFILLs of other gateways since the machine started, without PREFILLs
-     * that only copy KV (copied_generation). */
+    /* Prompt tokens of all PREFILLs since the machine started, except PREFILLs of the receiver's
+     * present connection and PREFILLs that only copy KV (copied_generation). */
     uint64_t prompt_tokens_taken;
-    /* Number of all RESERVEs of other gateways since the machine started, without those for a copy
-     * (struct message_reserve, copy). */
+    /* Number of all RESERVEs since the machine started, except RESERVEs of the receiver's present
+     * connection and RESERVEs for a copy (struct message_reserve, copy). */
     uint64_t answers_taken;
 };
 

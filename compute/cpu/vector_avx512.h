@@ -1,8 +1,9 @@
 /* vector_avx512: vectors of 16 fp32 lanes in one AVX-512 register. vector_portable.h defines what
- * each function does. isa_avx512.c, isa_avx512_bf16.c and gemm_avx512.c include this header before
- * the code that calls its functions (rows.h, attention.h, the GEMMs). cpu.c uses that code only on
- * CPUs with AVX-512 F, BW, VL, DQ and VNNI. Any thread may call the functions. They have no state,
- * except that v_flush_begin changes the calling thread's floating-point mode until v_flush_end. */
+ * each function does, except v_mask. isa_avx512.c, isa_avx512_bf16.c and gemm_avx512.c include this
+ * header before the code that calls its functions (rows.h, attention.h, the GEMMs). cpu.c uses that
+ * code only on CPUs with AVX-512 F, BW, VL, DQ and VNNI. Any thread may call the functions. They
+ * have no state, except that v_flush_begin changes the calling thread's floating-point mode until
+ * v_flush_end. */
 #ifndef COMPUTE_CPU_VECTOR_AVX512_H
 #define COMPUTE_CPU_VECTOR_AVX512_H
 
@@ -17,14 +18,15 @@ typedef __m512i ivec;
 
 /* Tile sizes (see vector_portable.h) for 32 registers. */
 #define QK_ROWS 6
-/* Vectors of tokens. For each dimension, a tile of 6 queries needs 24 fma and 10 loads: 2.4 fma per
- * load, and the CPU can load once per cycle. */
+/* For each dimension, a tile of q·K needs 6 × 4 = 24 fma and 6 + 4 = 10 loads: 2.4 fma per load.
+ * The CPU can load once per cycle. */
 #define QK_VECTORS          4
 #define PV_ROWS             6
 #define PV_VECTORS          4
 #define GEMM_ROWS           6
 #define GEMM_TWO_PANEL_ROWS 6
 
+/* Returns the mask of the first `lanes` lanes, at most 16. */
 static inline __mmask16 v_mask(uint32_t lanes)
 {
     return (__mmask16)((1u << lanes) - 1u);

@@ -1,10 +1,11 @@
 /* vector_portable: vectors of 16 fp32 lanes in plain C: the type vec, the type ivec of 16 integers,
  * and functions on them. This header is the definition of the functions: the headers of the other
  * instruction sets (ISAs), vector_avx2.h and vector_avx512.h, have the same functions, which give
- * the same bits for every finite input. isa_portable.c includes this header before attention.h and
- * gemm_float.h, which call these functions. Any thread; no state. (On the other ISAs,
- * v_flush_begin changes the calling thread's floating-point mode until v_flush_end.) fmaf() rounds
- * once on every CPU; on CPUs without FMA the C library emulates fmaf(), which is slow. */
+ * the same bits for every finite input (v_fold_max: except the sign of a zero). isa_portable.c
+ * includes this header before attention.h and gemm_float.h, which call these functions. Any thread;
+ * no state. (On the other ISAs, v_flush_begin changes the calling thread's floating-point mode
+ * until v_flush_end.) fmaf() rounds once on every CPU; on CPUs without FMA the C library emulates
+ * fmaf(), which is slow. */
 #ifndef COMPUTE_CPU_VECTOR_PORTABLE_H
 #define COMPUTE_CPU_VECTOR_PORTABLE_H
 
@@ -22,10 +23,10 @@ typedef struct {
     int32_t lane[16];
 } ivec;
 
-/* Sizes of the tiles that are computed in registers. In attention, a tile of q·K has QK_ROWS
- * queries × QK_VECTORS vectors, a tile of p·V has PV_ROWS queries × PV_VECTORS vectors. In the
- * float products, a tile has up to GEMM_ROWS rows and one panel; with up to GEMM_TWO_PANEL_ROWS
- * rows, a tile has two panels. */
+/* Sizes of the tiles that are computed in registers. In attention (attention.h), a tile has a
+ * number of queries and of vectors: QK_ROWS and QK_VECTORS in q·K, PV_ROWS and PV_VECTORS in p·V.
+ * In the float products (gemm_float.h), a tile has up to GEMM_ROWS rows and one panel, but two
+ * panels if it has at most GEMM_TWO_PANEL_ROWS rows. */
 #define QK_ROWS             1
 #define QK_VECTORS          1
 #define PV_ROWS             1
@@ -157,10 +158,11 @@ static inline vec v_fma(vec a, vec b, vec c)
 static inline vec v_fma_flush(vec a, vec b, vec c)
 {
     for (int i = 0; i < 16; i++) {
-        float x = fabsf(a.lane[i]) < 0x1p-126f ? 0 : a.lane[i];
+        float x = fabsf(a.lane[i]) < 0x1p-126f ? copysignf(0.0f, a.lane[i]) : a.lane[i];
         float f = fmaf(x, b.lane[i], c.lane[i]);
-        /* The result becomes 0 if the sum, rounded to 24 bits with any exponent, is below 2^-126.
-         * fp64 holds such small sums exactly. */
+        /* The result becomes 0 if its magnitude is below 2^-126 after rounding to 24 bits with any
+         * exponent, so if the exact magnitude is below 2^-126 - 2^-151. fp64 is exact near this
+         * limit. */
         if (fabsf(f) <= 0x1p-126f &&
             fabs(fma((double)x, (double)b.lane[i], (double)c.lane[i])) < 0x1p-126 - 0x1p-151)
             f = copysignf(0.0f, f);
@@ -222,8 +224,8 @@ static inline uint32_t v_magnitude_bits(vec a, vec b)
     return result;
 }
 
-/* Stores the lanes, |lane| < 127.5, rounded to integers (ties to even); returns the sum of the
- * integers. */
+/* Rounds the lanes to integers (ties to even), stores the integers, and returns their sum. Requires
+ * |lane| < 127.5. */
 static inline int32_t v_round_store(int8_t *p, vec a)
 {
     int32_t sum = 0;
@@ -246,16 +248,17 @@ static inline vec v_load_bf16_part(const uint16_t *p, uint32_t lanes)
     return v;
 }
 
-/* Stores the lanes, |lane| < 32767.5, rounded to integers (ties to even). */
+/* Rounds the lanes to integers (ties to even), and stores the integers. Requires |lane| <
+ * 32767.5. */
 static inline void v_round_store16(int16_t *p, vec a)
 {
     for (int i = 0; i < 16; i++)
         p[i] = (int16_t)(half_float_bits(a.lane[i] + 0x1.8p23f) - 0x4b400000u);
 }
 
-/* Stores the first `lanes` lanes, |lane| < 32767.5, rounded to integers (ties to even), to
- * p[which], p[2 + which], … Does not write the elements between, because another thread may write
- * them. */
+/* Rounds the first `lanes` lanes to integers (ties to even), and stores the integers at p[which],
+ * p[2 + which], … `which` is 0 or 1. Does not write the elements between, because another thread
+ * may write them. Requires |lane| < 32767.5. */
 static inline void v_round_store16_every_second(int16_t *p, vec a, uint32_t lanes, uint32_t which)
 {
     int16_t rounded[16];
@@ -327,9 +330,9 @@ static inline ivec v_dot_pairs(ivec sum, ivec a, ivec b)
     return sum;
 }
 
-/* v_prefetch prefetches a cache line into the L1 cache, v_prefetch_l2 into the L2 cache only. Both
- * are always inlined, because gcc treats another function that only prefetches as a function
- * without effects, and removes the calls. */
+/* v_prefetch prefetches a cache line into the L1 cache, v_prefetch_l2 only into the L2 cache. The
+ * two functions are always inlined, because gcc treats another function that only prefetches as a
+ * function without effects, and removes the calls. */
 static inline __attribute__((always_inline)) void v_prefetch(const void *p)
 {
     __builtin_prefetch(p, 0, 3);

@@ -1,23 +1,26 @@
 /* gemv_mma: products of a few rows on tensor cores (mma.sync m16n8k16, bf16, fp32 sums): the
  * kernel, and gemv_typed, which queues the kernel for one type of weights. Only gemv_mma.cu,
- * gemv_mma_f8.cu and gemv_mma_quantised.cu include this text; each defines stage_multiply for its
- * types of weights. gemv.cu calls their functions, on the thread that computes (compute.h). It
- * allocates nothing, keeps no state, and does not wait for the device. The comment at the top of
- * gemv_mma.cu says why the kernel is made this way.
+ * gemv_mma_f8.cu and gemv_mma_quantised.cu include this header; each defines stage_multiply for its
+ * types of weights. gemv.cu calls their functions, on the thread that computes (compute.h). The
+ * functions allocate nothing, keep no state, and do not wait for the device. The comment at the top
+ * of gemv_mma.cu says why the kernel is made this way.
  *
  * MT and NT are the numbers of mma tiles that a block works on together: 16 · MT rows of W, and 8 ·
- * NT rows of activations. A "tile" below is 16 · MT rows of W. Tiles are distributed over the
- * blocks. In a tile, the 8 warps of a block share the columns: step s belongs to warp s % 8, and
- * the warps' sums are added in their order at the end. A step is 128 bytes of a row's quants (or
- * elements): 64 columns of 16 bits, 128 of Q8_0 and F8_E4M3, 256 of the other types. The order of a
- * sum therefore depends only on the type and the columns.
+ * NT rows of activations. Below, a "tile" is 16 · MT rows of W. Tiles are distributed over the
+ * blocks. In a tile, the 8 warps of a block divide the columns: step s belongs to warp s % 8, and
+ * the warps' sums are added in the order of the warps at the end. A step is the columns whose
+ * quants or elements take 128 bytes of a row (without the high bits of quants): 64 columns of
+ * 16-bit elements, 128 of Q8_0 and F8_E4M3, 256 of the other types. The order of a sum therefore
+ * depends only on the type and the columns.
  *
- * A lane with g = lane / 4 and t = lane % 4 has, of W, rows g and g + 8 of each 16 and, of the
- * activations, row g. Of each group of 32 columns it has the elements 8t … 8t + 7 of these rows
- * (scales per 16 columns: see weights.cuh). An mma takes 4 of a lane's 8 elements, so a group is two mma: the first
- * four are operands of one, the last four of the other. Which columns an mma takes together does
- * not matter, as W and the activations agree. So both are loaded 16 bytes at a time, and lanes
- * exchange nothing. */
+ * A lane with g = lane / 4 and t = lane % 4 has rows g and g + 8 of each 16 rows of W, and row g of
+ * each 8 rows of activations. Of these rows and of each group of 32 columns, the lane has 8
+ * elements. They are the operands of two mma: the first four elements of one mma, the last four of
+ * the other. An mma may take any columns together, because W and the activations have the same
+ * columns in the same places. So each lane has the elements that lie together in memory, and lanes
+ * exchange nothing. The 8 elements are 8t … 8t + 7, but 4t … 4t + 3 and 16 + 4t … 16 + 4t + 3 for
+ * types with scales per 16 columns (weights.cuh). For F8_E4M3, a lane has the 16 elements from 16t
+ * on of each 64 columns (gemv_mma_f8.cu). */
 #ifndef COMPUTE_CUDA_GEMV_MMA_CUH
 #define COMPUTE_CUDA_GEMV_MMA_CUH
 
@@ -39,7 +42,8 @@ template <enum compute_type TYPE, uint32_t MT> struct stage {
     static constexpr uint32_t COLS = TYPE == COMPUTE_Q8_0 || TYPE == COMPUTE_F8_E4M3 ? 128
                                      : weights_float(TYPE)                           ? 64
                                                                                      : WEIGHTS_STEP;
-    static constexpr uint32_t UNITS = COLS == WEIGHTS_STEP ? 2 : 1; /* Runs of up to 128 columns. */
+    /* Units of a step: a unit has 128 columns, or 64 if a step has only 64. */
+    static constexpr uint32_t UNITS = COLS == WEIGHTS_STEP ? 2 : 1;
     static constexpr uint32_t ROWS = 16 * MT;
     /* Bytes from step to step in a row of W: LINE and the high bits. */
     static constexpr uint32_t ROW_STEP = weights_float(TYPE)    ? LINE
@@ -49,10 +53,11 @@ template <enum compute_type TYPE, uint32_t MT> struct stage {
     static constexpr uint32_t SCALE_BYTES = weights_float(TYPE)    ? 0
                                             : TYPE == COMPUTE_Q8_0 ? 8
                                                                    : weights_scale_bytes(TYPE);
-    /* Bytes per row of the f16 pair that a K-quant's scales are multiplied with, or of F8_E4M3's
-     * scale. */
+    /* Bytes per row of a K-quant's pair of f16 factors (of the scales and of the minima), or of the
+     * scale of F8_E4M3. */
     static constexpr uint32_t SUPER_BYTES = weights_super(TYPE) || TYPE == COMPUTE_F8_E4M3 ? 4 : 0;
-    /* Offsets of the high bits, the scales and what SUPER_BYTES counts; the lines are at 0. */
+    /* Offsets in the stage: the high bits begin at HIGH, the scales at SCALES, the bytes that
+     * SUPER_BYTES counts at SUPER. The LINE bytes of all rows begin at 0. */
     static constexpr uint32_t HIGH = ROWS * LINE;
     static constexpr uint32_t SCALES = HIGH + ROWS * HIGH_BYTES;
     static constexpr uint32_t SUPER = SCALES + ROWS * SCALE_BYTES;
@@ -64,9 +69,10 @@ template <enum compute_type TYPE, uint32_t MT> struct stage {
                                                                                              : 3;
 };
 
-/* Offset of a 16-byte chunk of a row in a stage, that is in shared memory. In odd rows the first
- * four and the last four chunks are exchanged: 8 lanes that write one row, or read the same 4
- * chunks of two neighbouring rows, then use each bank once. */
+/* Returns the offset in a stage of a chunk: 16 of the LINE bytes of a row. In odd rows, the first
+ * four chunks and the last four chunks have changed places. So 8 lanes use each bank of shared
+ * memory once, when they write one row and when they read the same 4 chunks of two neighbouring
+ * rows. */
 __device__ __forceinline__ uint32_t line_at(uint32_t row, uint32_t chunk)
 {
     return row * LINE + (chunk ^ (row % 2 * 4)) * 16;
@@ -75,12 +81,14 @@ __device__ __forceinline__ uint32_t line_at(uint32_t row, uint32_t chunk)
 /* Where a warp's next stage is read from. */
 template <uint32_t MT> struct source {
     uint32_t tile = 0, step = 0;
-    uint32_t lines[4]{}; /* With MT 1: offsets of the lane's chunks of a step from `quants`. */
+    uint32_t lines[4]{}; /* With MT 1: offsets of the lane's chunks from the tile's first row. */
     uint32_t last = 0;   /* W's last row, counted from the tile's first; may be beyond the tile. */
-    /* Of the tile's first row. For F8_E4M3, scales of this lane's row. */
+    /* quants: of the tile's first row. scales: of the tile's first row, but for F8_E4M3 of the
+     * tile's row `lane`. */
     const uint8_t *quants = nullptr, *scales = nullptr;
 };
 
+/* Returns the index in the set of the matrix that has the tile. */
 __device__ __forceinline__ uint32_t matrix_of(const struct gemv_set &set, uint32_t tile)
 {
     uint32_t i = 0;
@@ -89,13 +97,15 @@ __device__ __forceinline__ uint32_t matrix_of(const struct gemv_set &set, uint32
     return i;
 }
 
-/* Offset in W of the ith 16 bytes that this lane copies, from the tile's first row on. For each i,
- * the 32 lanes of a warp copy 4 rows of 8 chunks. */
+/* Returns the offset, from the tile's first row, of the ith chunk that this lane copies. For each
+ * i, the 32 lanes of a warp copy the 8 chunks of each of 4 rows. Row `last` takes the place of rows
+ * after it. */
 __device__ __forceinline__ uint32_t line_from(uint32_t last, uint32_t i, uint32_t row_bytes)
 {
     return min(4 * i + threadIdx.x % 32 / 8, last) * row_bytes + threadIdx.x % 8 * 16;
 }
 
+/* Sets the fields that depend on the tile `from.tile`; no effect after the last tile. */
 template <enum compute_type TYPE, uint32_t MT>
 __device__ __forceinline__ void source_tile(struct source<MT> &from, const struct gemv_set &set)
 {
@@ -119,8 +129,9 @@ __device__ __forceinline__ void source_tile(struct source<MT> &from, const struc
         from.lines[i] = line_from(from.last, i, (uint32_t)w.row_bytes);
 }
 
-/* Starts copying the next stage, if there is one, and advances. Rows beyond the end of W repeat the
- * last row; their results are not stored. A group of copies is committed in any case. */
+/* Starts copying the next stage to `to`, if there is a next stage, and advances `from`. Rows beyond
+ * the end of W repeat the last row; their results are not stored. A group of copies is committed in
+ * any case. steps: the steps of a row. */
 template <enum compute_type TYPE, uint32_t MT>
 __device__ __forceinline__ void source_next(struct source<MT> &from, const struct gemv_set &set,
                                             uint32_t steps, uint8_t *to)
@@ -193,7 +204,7 @@ __device__ __forceinline__ uint4 shared16(const uint8_t *at)
 }
 
 /* Loads a lane's 8 elements of the group of 32 columns that begins at `col`, as operands of two
- * mma. Zeros beyond the row's end, and for rows that do not exist. */
+ * mma. Elements beyond the row's end, and of rows that do not exist, are 0. */
 template <enum compute_type TYPE>
 __device__ __forceinline__ void input_load(const struct gemv_input &in, uint32_t row, uint32_t cols,
                                            uint32_t col, uint32_t (&b)[2][2])
@@ -214,14 +225,15 @@ __device__ __forceinline__ void input_load(const struct gemv_input &in, uint32_t
 
 template <uint32_t MT, uint32_t NT> using sums = float[MT][NT][4];
 
-/* Adds the products of a stage to acc. col: the stage's first column. Defined by the including
- * file. */
+/* Adds the products of the stage at `from` to acc. col: the stage's first column. Defined by the
+ * including file. */
 template <enum compute_type TYPE, uint32_t MT, uint32_t NT>
 __device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct gemv_set &set,
                                                const struct gemv_input &in, uint32_t col,
                                                sums<MT, NT> &acc);
 
-/* Adds one tile's sums of all warps, in their order, and writes y. */
+/* Adds up one tile's sums of all warps, in the order of the warps, and writes y. `shared`: memory
+ * of finish_bytes bytes. */
 template <uint32_t MT, uint32_t NT>
 __device__ __forceinline__ void tile_finish(const struct gemv_set &set, uint32_t tile,
                                             uint32_t rows, const sums<MT, NT> &acc, float *shared)
@@ -311,7 +323,8 @@ inline struct device_limits device_limits()
     return limits;
 }
 
-/* False: a block has not enough shared memory on this device. */
+/* Queues the kernel. Returns false if a block would need more shared memory than the device allows;
+ * nothing is then queued. */
 template <enum compute_type TYPE, uint32_t MT, uint32_t NT>
 bool launch_mma(cudaStream_t stream, struct gemv_set set, const struct gemv_input &input)
 {
@@ -330,9 +343,10 @@ bool launch_mma(cudaStream_t stream, struct gemv_set set, const struct gemv_inpu
     return true;
 }
 
-/* With up to 4 rows of activations, a block works on 16 rows of W (MT 1); with more, on 32 rows (MT
- * 2), which share the activations. Where shared memory is too small for that, with MT 1, on 8 rows
- * of activations at a time. */
+/* Queues the product for one type of weights. With up to 4 rows of activations, a block works on 16
+ * rows of W (MT 1); with more, on 32 rows (MT 2), so that two mma tiles share the activations. If
+ * the device has too little shared memory for MT 2, the product is queued with MT 1, for 8 rows of
+ * activations at a time. */
 template <enum compute_type TYPE>
 void gemv_typed(cudaStream_t stream, struct gemv_set set, struct gemv_input input)
 {

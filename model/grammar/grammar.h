@@ -26,10 +26,10 @@
 
 #define GRAMMAR_TEXT_BYTES_MAX LIMIT_CONSTRAINT_BYTES /* Most bytes of a constraint's text. */
 #define GRAMMAR_BYTES_MAX      (48u << 20) /* Most memory of one grammar (grammar_bytes). */
-/* No constraint allows a token of more bytes, or a control token of more than 253 bytes. */
+/* Most bytes of a token that a constraint can allow; a control token can have at most 253. */
 #define GRAMMAR_TOKEN_BYTES 255
 
-/* A constraint is one text: the name of its kind, a colon, and the content. N is at most 65535.
+/* A constraint is one text: the name of its kind, a colon, and the content.
  *
  *   json_schema:SCHEMA   documents that satisfy the JSON schema
  *   json_object:         any JSON object
@@ -39,16 +39,19 @@
  *   format:EXPRESSION    texts of an expression in JSON, which the gateway writes:
  *     "text"                      the text
  *     {"token": "<|x|>"}          the control token of that name
- *     {"schema": SCHEMA}          a document of the schema; "place": what errors call the schema
- *     {"constraint": "regex:…"}   a text of a constraint of another kind than "format"
+ *     {"schema": SCHEMA}          a document that satisfies the schema; errors call the schema by
+ *                                 the text of the member "place", if there is one
+ *     {"constraint": "regex:…"}   a text that this constraint of another kind allows
  *     {"without": MARKER}         any text without control tokens that does not contain the marker,
  *                                 which is a text or {"token": …}
- *     {"plain": "{["}             any text without control tokens whose first character after
- *                                 blanks, if there is one, is none of these
+ *     {"plain": "{["}             any text without control tokens, except a text whose first
+ *                                 character after blanks is "{" or "["
  *     {"optional": EXPRESSION}    the expression, or nothing
  *     {"any": [EXPRESSION, …]}    one of the expressions
- *     {"repeat": EXPRESSION, "between": EXPRESSION, "most": N}    1 to N times
- *     [EXPRESSION, …]             one after the other
+ *     {"repeat": EXPRESSION, "between": EXPRESSION, "most": N}
+ *                                 1 to N times the first expression, with the second expression
+ *                                 between; N is at most 65535
+ *     [EXPRESSION, …]             the expressions, one after the other
  */
 
 /* ---- the tokens of a model ---- */
@@ -92,10 +95,10 @@ struct grammar_run;
 enum status grammar_run_open(struct grammar *g, struct grammar_run **out, struct error *error);
 void grammar_run_close(struct grammar_run *run); /* NULL is fine. */
 
-/* Add `count` bytes, or the bytes of token `id`, to the answer. Return ST_INVALID if the constraint
- * does not allow them or the grammar has no vocabulary with this token; ST_TOO_LARGE if the answer
- * can be read in too many ways or needs too much memory; ST_NO_MEMORY. After an error the answer is
- * as it was before the call. */
+/* grammar_run_bytes adds `count` bytes to the answer, grammar_run_token the bytes of token `id`.
+ * They return ST_INVALID if the constraint does not allow these bytes, or if the grammar's
+ * vocabulary does not have the token; ST_TOO_LARGE if the answer can be read in too many ways or
+ * needs too much memory; ST_NO_MEMORY. After an error the answer is as it was before the call. */
 enum status grammar_run_bytes(struct grammar_run *run, const char *bytes, size_t count,
                               struct error *error);
 enum status grammar_run_token(struct grammar_run *run, uint32_t id, struct error *error);
@@ -103,26 +106,31 @@ enum status grammar_run_token(struct grammar_run *run, uint32_t id, struct error
 /* Gives the run the answer of `from`, which must be a run of the same grammar. */
 void grammar_run_copy(struct grammar_run *run, const struct grammar_run *from);
 
-/* What must follow the bytes so far, whatever is drawn. */
+/* What must follow the answer so far. */
 enum grammar_forced {
     GRAMMAR_FORCED_NONE,  /* Several texts may follow, or the answer may end. */
-    GRAMMAR_FORCED_TEXT,  /* The text is certain, but several tokens may begin it. */
-    GRAMMAR_FORCED_TOKEN, /* The token is certain. */
+    GRAMMAR_FORCED_TEXT,  /* A certain text must follow, but several tokens may begin the text. */
+    GRAMMAR_FORCED_TOKEN, /* A certain token must follow. */
 };
 
-/* Finds what must follow. Where only one text may follow (at most 64 bytes are read ahead), its
- * longest token is certain if at least one byte of the text follows that token: then
- * grammar_answer_mask allows only this token. Otherwise a model, which draws one token at a time,
- * would divide the text into tokens that it has rarely seen. A token that reaches the end of the
- * text is not certain, because a longer token may reach beyond it. *token_out is the longest token
- * of the text, also for GRAMMAR_FORCED_TEXT; nothing is stored for GRAMMAR_FORCED_NONE. Requires a
- * vocabulary. Returns ST_TOO_LARGE or ST_NO_MEMORY, as grammar_run_bytes does. */
+/* Finds what must follow. First finds the certain text: the bytes, at most 64, that must follow
+ * because only one byte may come next and the answer may not end there. Then stores:
+ * - GRAMMAR_FORCED_TOKEN: *token_out is the longest token that begins the certain text and ends
+ *   before the text's last byte; another token begins the rest of the text. grammar_answer_mask
+ *   (answers.h) then allows only this token. If shorter tokens were allowed, too, a model, which
+ *   draws one token at a time, would divide the text into tokens in ways that it has rarely seen.
+ * - GRAMMAR_FORCED_TEXT: there is no such token. *token_out is the longest token that begins the
+ *   certain text. A token that reaches the end of the text is not certain, because a longer token
+ *   may reach beyond the end.
+ * - GRAMMAR_FORCED_NONE: there is no certain text, or no token begins it. *token_out is not set.
+ * Requires a vocabulary. Returns ST_TOO_LARGE or ST_NO_MEMORY, as grammar_run_bytes does. */
 enum status grammar_run_forced(struct grammar_run *run, enum grammar_forced *forced_out,
                                uint32_t *token_out, struct error *error);
 
-/* Returns a hash of the point of the constraint that the answer has reached. It does not depend on
- * the number of items, characters or digits so far: after each item of an array it is the same. 0 =
- * the text is nearly free there (more than 32 different bytes may follow), or memory is short. */
+/* Returns a hash of the point of the constraint that the answer has reached. The hash does not
+ * depend on the number of items, characters or digits so far: after each item of an array, the hash
+ * is equal. 0 = the text is nearly free at this point (more than 32 different bytes may follow), or
+ * memory is short. */
 uint32_t grammar_run_shape(struct grammar_run *run);
 
 /* Returns true if the answer may end after the bytes so far. */

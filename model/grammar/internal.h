@@ -12,10 +12,10 @@
 
 /* ---- parsers, which record errors in the builder ---- */
 
-/* Returns a fragment for the texts that the regular expression `text` of `bytes` bytes matches, in
- * this spelling. search = true: the expression may match any part of a text, as in JSON schemas,
- * unless it has anchors. search = false: it must match the whole text. Error texts begin with
- * `place`. */
+/* Returns a fragment for the texts that a regular expression matches. The regular expression is the
+ * `bytes` bytes at `text`. `spelling`: how the fragment's texts are written (builder.h). search =
+ * true: the expression may match any part of a text, as in JSON schemas, unless it has anchors.
+ * search = false: the expression must match the whole text. Error texts begin with `place`. */
 struct fragment regex_parse(struct builder *b, const char *text, size_t bytes,
                             enum spelling spelling, bool search, const char *place);
 /* The next five functions return the number of a rule of the builder. After an error the number is
@@ -23,11 +23,11 @@ struct fragment regex_parse(struct builder *b, const char *text, size_t bytes,
 
 /* Returns the rule `root` of a grammar in GBNF. */
 uint32_t gbnf_parse(struct builder *b, const char *text, size_t bytes);
-/* Returns a rule for the documents of a JSON schema. Errors call the schema `place`. */
+/* Returns a rule for the documents that satisfy a JSON schema. Errors call the schema `place`. */
 uint32_t schema_parse(struct builder *b, const json_t *schema, const char *place);
-/* Returns a rule for the texts of the expression of a constraint "format:". */
+/* Returns a rule for the texts that an expression of the kind "format:" (grammar.h) allows. */
 uint32_t format_parse(struct builder *b, const json_t *expression);
-/* Returns a rule for the texts of a constraint (grammar.h) of any kind. */
+/* Returns a rule for the texts that a constraint of any kind (grammar.h) allows. */
 uint32_t grammar_parse(struct builder *b, const char *text, size_t bytes);
 /* Returns a new rule with this body. */
 uint32_t grammar_rule_of(struct builder *b, struct fragment body);
@@ -42,16 +42,17 @@ bool grammar_utf8_read(const char **at, const char *end, uint32_t *out);
 
 /* ---- masks ---- */
 
-/* A part of masks that is computed once and kept: the tokens that a set of places in one rule
- * allows, whatever rule has called this rule. */
+/* An entry of the cache of masks: the tokens that a set of places in one rule allows. The entry
+ * does not depend on the rule's callers, so it serves for every call of the rule. */
 struct mask_entry {
-    uint32_t state;       /* The state of these places, on the stack STACK_OPEN. */
-    uint32_t token_count; /* Number of allowed tokens. */
-    uint32_t *tokens;     /* [token_count] allowed tokens; NULL = `bits` has them. */
-    uint32_t *bits;       /* The allowed tokens as a mask; NULL = `tokens` has them. */
-    /* Nodes of the vocabulary's tree (vocabulary.h) that come next after the end of the rule. The
-     * caller of the rule decides whether it allows the tokens of these nodes and of the nodes
-     * below. The nodes with byte b are branches[branch_starts[b]] to
+    /* The stepper's state of these places, with the stack STACK_OPEN (stepper.h). */
+    uint32_t state;
+    uint32_t token_count; /* Allowed tokens without bytes after the rule's end. */
+    uint32_t *tokens;     /* [token_count] these tokens; NULL = `bits` has them. */
+    uint32_t *bits;       /* These tokens as a mask; NULL = `tokens` has them. */
+    /* Nodes of the vocabulary's tree (vocabulary.h) whose last byte is the first byte after the end
+     * of the rule. The rule's caller decides whether the tokens of these nodes, and of the nodes
+     * below them, are allowed. The nodes whose last byte is b are branches[branch_starts[b]] to
      * branches[branch_starts[b + 1] - 1]. */
     uint32_t *branches;
     uint32_t branch_starts[257];
@@ -68,10 +69,12 @@ struct grammar {
     struct stepper stepper;
     const struct grammar_vocabulary *vocabulary; /* NULL = masks cannot be computed. */
     struct grammar_run *runs;                    /* First run of the list of open runs. */
-    struct mask_entry *entries; /* [entry_count]; caller_number of its state is its index. */
+    /* [entry_count]. caller_number (stepper.h) of the state of entries[i] is i. */
+    struct mask_entry *entries;
     uint32_t entry_count, entry_capacity;
     size_t entry_bytes; /* Memory of the entries. */
-    /* Memory for the computation of one mask: a mask, branches of a mask entry, places. */
+    /* Scratch memory for the computation of one mask: a mask, the branches of a mask entry, and
+     * places. */
     uint32_t *bits;
     uint32_t *branches;
     uint32_t branch_count, branch_capacity;

@@ -7,49 +7,52 @@
  * (scheduler/memory.h).
  *
  * The policy (Splitwise, section IV-A):
- * 1. Prompt machine: the machine of the prompt pool with the fewest pending tokens; if this machine
- *    has work and is over its threshold, the machine of the mixed pool with the fewest pending
- *    tokens, unless it is over its threshold, too. Pending tokens of a machine are the tokens that
- *    it must still compute of its prompts, and one token for each of its answers. A machine is over
- *    its threshold if the request would raise its pending tokens above
+ * 1. Prompt machine: the machine of the prompt pool with the fewest pending tokens. If this machine
+ *    is over its threshold: the machine of the mixed pool with the fewest pending tokens, unless
+ *    that machine is over its threshold, too. Pending tokens of a machine are the tokens that it
+ *    must still compute of its prompts, and one token for each of its answers. A machine that has
+ *    work is over its threshold if the request would raise its pending tokens above
  *    prompt_queue_threshold_tokens, or if its pending tokens take longer than
  *    prompt_queue_threshold_us. With SCHED_HOMING_DONE, a machine that the prompt pool has lent
- *    (rule 3) is taken instead of a machine of the prompt pool that has work and more pending
- *    tokens than the lent machine. With ttft_us_max, a machine on which the prompt would be late is
- *    replaced by the machine of the prompt or mixed pool that computes the prompt first.
+ *    (rule 3) still counts: if the chosen machine of the prompt pool has work, and a lent machine
+ *    has fewer pending tokens, rule 1 takes the lent machine. With ttft_us_max, if the prompt would
+ *    be late on the chosen machine, rule 1 takes the machine of the prompt or mixed pool that
+ *    computes the prompt first.
  * 2. Token machine: the machine of the token pool with the least scheduled KV memory; if this
  *    machine has requests and the new request does not fit into its free memory, the machine of the
  *    mixed pool with the least scheduled KV memory, unless the request does not fit there either.
  *    What a machine keeps for answers that grow does not count as free.
- * 3. If there is no prompt machine, the machine of the token pool with the fewest pending tokens
- *    moves to the mixed pool. If there is no token machine, the machine of the prompt pool with the
- *    least scheduled memory moves. A moved machine is *lent*. With SCHED_HOMING_DONE, a lent
- *    machine returns to its home pool when its work of the other phase is done and another machine
- *    can do that phase. If rules 1 and 2 have machines that can serve the request, a machine whose
- *    cores compute prompts already (cores.c) is not lent for the prompt, and rule 4 does not give
- *    it the prompt. If no other machine can be lent for the prompt, rule 1 takes the best machine
+ * 3. If rule 1 finds no machine, the machine of the token pool with the fewest pending tokens moves
+ *    to the mixed pool. If rule 2 finds no machine, the machine of the prompt pool with the least
+ *    scheduled memory moves. A moved machine is *lent*. With SCHED_HOMING_DONE, a lent machine
+ *    returns to its home pool when its work of the other phase is done and another machine can do
+ *    that phase. One exception: while rules 1 and 2 have machines that could serve the request
+ *    later, rules 3 and 4 give its prompt to no machine whose cores compute prompts already
+ *    (cores.c). If that leaves no machine to lend for the prompt, rule 1 takes the best machine
  *    above its threshold.
  * 4. If a machine is still missing, the machine with the fewest pending tokens of all pools does
  *    both phases.
  *
  * With `one_machine_routes`, one machine does both phases where that is better (together.c): where
  * the two machines share cores, or where one machine brings TTFT and TBT further below their
- * targets.
+ * targets. If machines hold KV of the prompt, or tiers have stored some, the scheduler takes the
+ * machines that cost the least time (cheapest.c).
  *
  * "Fewest" and "least" compare numbers of tokens. With the option `compare_time`, if the machines'
  * rates differ (speed.c), they compare the time that each machine needs for these tokens and the
  * request.
  *
- * Rules 3 and 4 apply while no pair of machines can serve: after the first pair could serve, or
- * cover_after_us after the first machine was up. With `adaptive`, they also apply while pairs can
- * serve. Where rules 3 and 4 do not apply, and no machine is below its threshold, rules 1 and 2
- * take the best machine above its threshold.
+ * Rules 3 and 4 apply while no pair of machines can serve, but not at the start: they begin to
+ * apply when the first pair could serve, or cover_after_us after the first machine was up. With
+ * `adaptive`, rules 3 and 4 also apply while pairs can serve. While rules 3 and 4 do not apply,
+ * rules 1 and 2 take the best machine above its threshold if no machine is below its threshold.
  *
- * Among equal machines, machines that have never moved are taken first, in the order of their
- * indices; then the others in the order of their latest moves. Two machines are chosen only if the
- * link from the prompt machine to the token machine is up. A request that no machine can take waits
- * here. When a new request arrives and more than queue_requests_max wait, the last new request of
- * the queue is refused. The order of the queue is described in queue.h.
+ * Among equal machines, a machine that has never changed its pool is taken first, by the order of
+ * the indices; then the machine whose latest change of pool is the longest ago. A machine of the
+ * token or mixed pool changes its pool when it comes up for the first time. Two machines are chosen
+ * only if the link from the prompt machine to the token machine is up. A request that no machine
+ * can take waits here. When a new request arrives and more than queue_requests_max wait, the last
+ * new request of the queue is refused. scheduler/queue.h describes the order of the queue.
  *
  * Repurposing: the home pool of a machine changes when the demand for the two phases has changed
  * for long enough (repurpose.c). */
@@ -78,7 +81,8 @@
 
 /* When a lent machine returns from the mixed pool to its home pool. */
 enum sched_homing {
-    /* When the machine has no work of the phase that its home pool does not do (rule 3). */
+    /* When the machine has no work of the phase that its home pool does not do, and another machine
+     * can do that phase. */
     SCHED_HOMING_DONE,
     /* When the machine has no work, and another machine can do the other phase. */
     SCHED_HOMING_IDLE,
@@ -93,15 +97,17 @@ struct sched_cluster_options {
 
     uint32_t queue_requests_max; /* Most requests that wait here. */
     /* Longest wait of a new request for its prompt's first batch; 0 = no limit. Requests are
-     * refused in two cases. (a) When a request arrives and the last request of the queue would wait
-     * longer, the last new request is refused. The wait is estimated by the rate at which prompts
-     * were computed lately while requests waited here. (b) A request that has waited here for this
-     * time is refused; the last new requests of the queue, as far as they would wait longer, are
-     * then refused, too. Resumed requests, and requests that no machine which is up can take, may
-     * wait longer. */
+     * refused in three cases:
+     * - A new request arrives, and the last new request of the queue would wait longer: this last
+     *   request is refused. The wait is estimated by the rate at which prompts were computed lately
+     *   while requests waited here. Places kept for refused clients (promises.c) count, too.
+     * - A request has waited here for this time: it is refused, and so are the last new requests of
+     *   the queue that would wait longer.
+     * - SCHED_OVERDUE: a routed request has waited for this time.
+     * Resumed requests, and requests that no machine which is up can take, may wait longer. */
     int64_t queue_us_max;
-    /* A waiting request expires this time after it was first found that no machine which is up can
-     * take it; 0 = never. */
+    /* Time after which a waiting request expires (SCHED_EXPIRED), from the time when the scheduler
+     * first found that no machine which is up can take the request; 0 = never. */
     int64_t wait_us_max;
     /* Grace period after the first machine is up. Until the period has ended, or
      * sched_cluster_paired was true once, no machine does the work of the other phase (except with
@@ -113,7 +119,7 @@ struct sched_cluster_options {
     int64_t prompt_queue_threshold_us;
     /* Machines of one pool are compared by time instead of tokens if their rates differ. */
     bool compare_time;
-    bool token_memory_threshold; /* Rule 2 checks the memory that is left. */
+    bool token_memory_threshold; /* Rule 2 checks the free memory; false: it does not. */
     /* The memory that rule 2 leaves free on a machine for answers that grow: this percentage of its
      * KV memory or this number of tokens per answer, whichever is larger
      * (sched_memory_growth_reserve). */
@@ -127,8 +133,8 @@ struct sched_cluster_options {
      * pending tokens reach the bound, it gets no more prompts; while its scheduled tokens reach the
      * bound, it gets no more answers. 0 = no bound. */
     uint32_t machine_kv_multiple;
-    /* A machine gets no more prompts or answers while its pending or scheduled tokens reach this
-     * number; 0 = no bound. */
+    /* A machine gets no more prompts while its pending tokens reach this number, and no more
+     * answers while its scheduled tokens reach this number; 0 = no bound. */
     uint64_t machine_tokens_max;
     /* A machine gets no more prompts while its pending tokens take longer than this time at its
      * measured rate; 0 = no bound. */
@@ -140,7 +146,8 @@ struct sched_cluster_options {
     /* Waiting time after which a request joins the next more urgent priority class; 0 = never. */
     int64_t ageing_us;
 
-    /* Rules 3 and 4 apply also while pairs can serve, once a pair of machines was able to serve. */
+    /* true: after a pair of machines could serve for the first time, rules 3 and 4 apply even while
+     * pairs can serve. */
     bool adaptive;
     /* true: only rule 4 applies (the baseline of the Splitwise paper). */
     bool unsplit;
@@ -157,9 +164,9 @@ struct sched_cluster_options {
     /* TTFT and TBT targets by which a route with one machine and a route with two machines are
      * compared, > 0; used only with `one_machine_routes`. */
     struct sched_pace_targets one_machine_targets;
-    /* If rule 2 takes a machine of the mixed pool and the prompt machine is mixed, the prompt
-     * machine also generates the answer, unless another mixed machine has at least this number of
-     * scheduled tokens less. */
+    /* If rule 2 takes a machine of the mixed pool and the prompt machine is another machine of the
+     * mixed pool, the prompt machine generates the answer instead, unless it has at least this
+     * number of scheduled tokens more than the machine that rule 2 takes. */
     uint64_t stay_tokens;
 
     /* The rules choose a machine by its pending or scheduled tokens. A machine that holds a prefix
@@ -197,7 +204,7 @@ struct sched_link_speed {
  * load_token_ns / 1000 microseconds. */
 struct sched_tier {
     bool works;             /* The tier is in use. */
-    uint32_t load_fixed_us; /* Both times 0 = not measured lately. */
+    uint32_t load_fixed_us; /* 0, with load_token_ns 0 = the times were not measured lately. */
     uint32_t load_token_ns;
 };
 
@@ -227,10 +234,11 @@ enum sched_event_kind {
     /* `machine` gets no new requests, until SCHED_MACHINE_UNDRAIN. It finishes its requests. */
     SCHED_MACHINE_DRAIN,
     SCHED_MACHINE_UNDRAIN, /* `machine` gets requests again. */
-    /* The home pool of `machine` is now `pool`. The machine finishes its requests. */
+    /* The home pool of `machine` is now `pool`. The machine finishes its requests, except those
+     * that are too large for it in the mixed pool (SCHED_LOST). */
     SCHED_MACHINE_HOME,
-    /* Measured rates of `machine`: prompt_tokens_per_s, output_tokens_per_s, step;
-     * 0 = not known. */
+    /* Measured rates of `machine`: prompt_tokens_per_s, output_tokens_per_s, step; 0 = not
+     * known. */
     SCHED_MACHINE_RATES,
     SCHED_MACHINE_TIERS, /* The tiers of `machine`: tiers. None works before this event. */
     SCHED_MACHINE_QUEUE, /* `busy` = whether prompts wait on `machine`. */
@@ -285,11 +293,12 @@ struct sched_event {
     uint32_t key_index; /* SCHED_ARRIVED: index of the API key; UINT32_MAX = no key. */
     uint32_t weight;    /* SCHED_ARRIVED: weight of that key, ≥ 1. */
     int32_t priority;   /* SCHED_ARRIVED: priority; lower is more urgent. */
-    /* SCHED_ARRIVED: 1 + the index of the machine that had the request's KV until preemption or
-     * hand-over; 0 = none. That machine may be chosen as prompt machine even while it drains. */
+    /* SCHED_ARRIVED: 1 + the index of the machine that holds most of the request's KV after a
+     * preemption, a hand-over or the loss of a machine; 0 = none. This machine may be chosen as
+     * prompt machine even while it drains. */
     uint32_t holder_plus_1;
-    /* SCHED_ARRIVED: number of the prompt's first tokens whose KV that machine keeps in its prefix
-     * cache; 0 = none. */
+    /* SCHED_ARRIVED: number of the prompt's first tokens whose KV the machine holder_plus_1 - 1
+     * keeps in its prefix cache; 0 = none. */
     uint32_t held_tokens;
     /* SCHED_ARRIVED: a number by which the request is recognised if it is refused and the client
      * sends it again; 0 = not known. For 2 s after the time at which the client should send it
@@ -297,15 +306,15 @@ struct sched_event {
     uint64_t identity;
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
-    uint32_t host; /* Machines with the same number are on one host; 0 = unknown. */
+    uint32_t host; /* SCHED_MACHINE_HOST: equal for machines on one host; 0 = unknown. */
     struct sched_link_speed link;
     struct sched_tier tiers[TIER_KIND_COUNT];
-    struct sched_step step;
+    struct sched_step step; /* SCHED_MACHINE_RATES: the time of a batch that only decodes. */
     /* SCHED_MACHINE_UP: tokens of the longest context that fits the machine's KV memory. */
     uint64_t kv_tokens;
-    /* SCHED_MACHINE_UP: while the machine is in the mixed pool, most tokens of a prompt whose
-     * answer another machine generates, and most tokens of prompt and answer of a request whose
-     * prompt another machine computes; 0 = kv_tokens. */
+    /* SCHED_MACHINE_UP: size of the largest request of which the machine does one phase while it is
+     * in the mixed pool: tokens of the prompt if it does not generate the answer, tokens of prompt
+     * and answer if another machine computes the prompt; 0 = kv_tokens. */
     uint64_t mixed_kv_tokens;
     /* SCHED_MACHINE_UP: how requests fill the machine's KV memory. */
     struct sched_kv kv;
@@ -330,7 +339,7 @@ enum sched_action_kind {
      * retry_after_ms; 0 = never. The scheduler has forgotten the request. */
     SCHED_REFUSE,
     SCHED_EXPIRED, /* `request` has expired (wait_us_max). The scheduler has forgotten it. */
-    /* `request` lost its machines: one of them is down, or is now mixed and too small for it. The
+    /* A machine that `request` still needs is down, or is now mixed and too small for it. The
      * scheduler has forgotten the request; SCHED_ARRIVED routes it again. */
     SCHED_LOST,
     SCHED_MOVED, /* `machine` is now in `pool`; its home pool is `home`. */
@@ -338,27 +347,31 @@ enum sched_action_kind {
 
 /* Why a request is refused. */
 enum sched_refusal {
-    SCHED_REFUSED_FULL,     /* Too many requests wait. */
-    SCHED_REFUSED_LARGE,    /* No machine that was ever up can hold the request. */
+    SCHED_REFUSED_FULL, /* Too many requests wait. */
+    /* No machine that was ever up, in a pool that may now take the request, can hold the
+     * request. */
+    SCHED_REFUSED_LARGE,
     SCHED_REFUSED_LATE,     /* The first token would come after ttft_us_max. */
     SCHED_REFUSED_TOO_LONG, /* The prompt takes longer than ttft_us_max even on an idle machine. */
     SCHED_REFUSED_WAIT,     /* The request would wait, or has waited, for queue_us_max. */
 };
 
-/* Estimated costs, in microseconds, of the ways to serve a prompt of which machines hold some KV or
- * tiers have stored some (cheapest.c). The route with the least cost was taken. All zeros = there
- * is no such KV, or one machine does both phases because of `one_machine_routes`. */
+/* Estimated times, in microseconds, by which cheapest.c chose a route for a prompt of which
+ * machines hold some KV or tiers have stored some. All zeros = there is no such KV, or one machine
+ * does both phases because of `one_machine_routes`. */
 struct sched_decision {
-    /* Least costs, with the time that other requests lose, of four kinds of routes: the prompt
-     * machine has no KV of the prompt; it holds some; another machine sends it some; it loads some
-     * from its tiers. 0 = there is no such route. */
+    /* The least cost of a route of each kind, including the time that other requests lose; 0 =
+     * there is no such route. Of the prompt's KV, the prompt machine has nothing (compute_us),
+     * holds some (keep_us), gets some from another machine (move_us), or loads some from its tiers
+     * (load_us). The route with the least cost was taken. */
     uint32_t compute_us;
     uint32_t keep_us;
     uint32_t move_us;
     uint32_t load_us;
-    uint32_t loaded_us; /* Until the stored KV is loaded, on the route that was taken; 0 = none. */
-    uint32_t pull_us;   /* Until the KV that is moved has arrived; 0 = none is moved. */
-    uint32_t computed_us; /* Until the prompt is computed, on the route that was taken. */
+    /* Times on the route that was taken, from the decision on. */
+    uint32_t loaded_us;   /* Until KV is loaded from tiers; 0 = none is loaded. */
+    uint32_t pull_us;     /* Until KV has arrived from another machine; 0 = none is sent. */
+    uint32_t computed_us; /* Until the prompt is computed. */
 };
 
 /* An action. enum sched_action_kind says which fields are used. */
@@ -425,18 +438,19 @@ bool sched_cluster_paired(const struct sched_cluster *sc);
  * these machines. */
 bool sched_cluster_covering(const struct sched_cluster *sc);
 
-/* Returns true if the answer of `request`, with prompt_tokens tokens of context and output_tokens ≥
- * 1 tokens left to generate, can be handed over now: its token machine is draining and has all its
- * KV, and another machine, to which the link is up, has memory for the whole answer. */
+/* Returns true if the answer of `request` can be handed over now: its token machine is draining and
+ * has all KV of the request, and another machine, to which the link is up, has free memory for the
+ * whole answer. prompt_tokens = tokens of the answer's context; output_tokens = tokens that are
+ * left to generate, at least 1. */
 bool sched_cluster_can_hand_over(const struct sched_cluster *sc, uint32_t request,
                                  uint32_t prompt_tokens, uint32_t output_tokens);
 
 /* Returns the machine that should keep a copy of the KV of the request's answer; SCHED_NO_MACHINE =
  * no machine can, or the request has no token machine. The result is another machine than the token
- * machine, is up and does not drain. The token machine has a link to the result, whose memory has
- * room for the prompt and the longest answer. Machines on another host than the token machine go
- * first; among these the prompt machine, which has the prompt already; then the machine with the
- * least scheduled KV memory, and among equals the machine with the lowest index. */
+ * machine, is up and does not drain. The token machine has a link to the result, and the result's
+ * memory has room for the prompt and the longest answer. The order of preference: machines that are
+ * not known to be on the token machine's host; the prompt machine, which has the prompt already;
+ * the machine with the least scheduled KV memory; the machine with the lowest index. */
 uint32_t sched_cluster_copy_target(const struct sched_cluster *sc, uint32_t request);
 
 /* What the scheduler knows of one machine, for display. */
@@ -447,10 +461,12 @@ struct sched_machine_view {
     enum pool pool; /* Current pool. */
     /* Prompt tokens that the machine must still compute for the requests routed to it. */
     uint64_t prompt_tokens_pending;
-    /* KV memory, in tokens, of the requests routed to the machine whose KV is or will be on it. */
+    /* KV memory, in tokens, that routed requests take on the machine: for prompts until
+     * SCHED_PREFILLED, for answers until SCHED_ENDED. */
     uint64_t kv_tokens_scheduled;
-    uint64_t others_prompt_tokens; /* prompt_tokens of the latest SCHED_MACHINE_LOAD. */
-    uint64_t others_kv_tokens;     /* kv_tokens of the latest SCHED_MACHINE_LOAD. */
+    /* Of the latest SCHED_MACHINE_LOAD; 0 after the machine went up or down. */
+    uint64_t others_prompt_tokens; /* sched_others.prompt_tokens. */
+    uint64_t others_kv_tokens;     /* sched_others.kv_tokens. */
     uint32_t prompts;              /* Prompts routed to the machine, until SCHED_PREFILLED. */
     uint32_t decodes;              /* Answers routed to the machine, until SCHED_ENDED. */
 };

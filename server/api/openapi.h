@@ -1,7 +1,8 @@
 /* api_openapi: writes the description of the HTTP API that clients read at /openapi.json, in the
- * form of OpenAPI 3.1. The fields of requests come from the tables of known_fields.h; the endpoints
- * come from the caller, server/http/routes.c, which calls it on the gateway's event loop thread. It
- * keeps no state. It does not describe the bodies of answers. */
+ * form of OpenAPI 3.1. The fields of requests come from the tables of known_fields.h, except those
+ * of /tokenize and /detokenize, which openapi.c lists. The endpoints come from the caller,
+ * server/http/routes.c, which calls it on the gateway's event loop thread. It keeps no state. It
+ * does not describe the bodies of answers. */
 #ifndef SERVER_API_OPENAPI_H
 #define SERVER_API_OPENAPI_H
 

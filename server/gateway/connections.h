@@ -1,9 +1,10 @@
 /* gateway_connections: the gateway's connections to the machines, and the messages on them. It
- * connects to a machine when the machine's address is known, and again, after pauses from 50 ms to
- * 2 s, when the connection is lost. It owns the field `connection` of the fleet's records, except
- * wants_end and end_granted; `accept` may write down_reason. It knows no requests and no
- * schedulers: it reports through the functions given at open (connections_events). Only files of
- * server/gateway/ call it, on the gateway's event loop thread. */
+ * connects to a machine when the machine's address is known. When a connection is lost or an
+ * attempt fails, it tries again after a pause from 50 ms to 2 s. It owns the field `connection` of
+ * the fleet's records, except wants_end and end_granted; `accept` may write down_reason. It knows
+ * no requests and no schedulers: it reports through the functions given at open
+ * (connections_events). Only files of server/gateway/ call it, on the gateway's event loop
+ * thread. */
 #ifndef SERVER_GATEWAY_CONNECTIONS_H
 #define SERVER_GATEWAY_CONNECTIONS_H
 
@@ -20,14 +21,14 @@ struct connections_events {
     /* Checks a machine that has the expected name. Returns false to refuse the machine, and then
      * has written the reason to m->connection.down_reason. */
     bool (*accept)(void *self, struct fleet_machine *m, const struct transport_identity *identity);
-    /* The machine is connected and accepted. */
+    /* The machine is connected and accepted. region: layout of its KV memory. */
     void (*up)(void *self, struct fleet_machine *m, const struct transport_identity *identity,
                const struct transport_region_info *region);
     /* A connection that was up has ended. silent = the machine sent nothing for too long, so its
      * process may still run. */
     void (*down)(void *self, struct fleet_machine *m, bool silent);
-    /* Handles a message. Returns false if a gateway must not get this kind of message; the
-     * connection is then dropped. */
+    /* Handles a message. Returns false if a gateway must not get this kind of message; the next
+     * connections_turn then drops the connection. */
     bool (*message)(void *self, struct fleet_machine *m, struct message *message);
 };
 
@@ -62,15 +63,16 @@ enum status connections_keys_set(struct connections *c, const struct secret_keys
  * connections_turn connects to the new address. "" = no address: no attempt is made until the next
  * call of this function. */
 void connections_address_set(struct connections *c, struct fleet_machine *m, const char *address);
-/* Drops the connection, if there is one, with this reason. If the machine has an address,
- * connections_turn connects again later. */
+/* Drops the connection or the attempt, if there is one, with this reason. If the machine has an
+ * address and connections_stop was not called, connections_turn connects again later. */
 void connections_drop(struct connections *c, struct fleet_machine *m, const char *reason);
 /* Encodes and queues the message. Does nothing if the machine is not up. After a failure the next
  * connections_turn drops the connection. */
 void connections_send(struct connections *c, struct fleet_machine *m,
                       const struct message *message);
-/* Stops the attempts: a machine whose connection is lost after this call is not connected again,
- * unless connections_address_set is called for the machine. */
+/* Ends further attempts: a machine whose connection is lost, or whose attempt fails, after this
+ * call is not connected again, unless connections_address_set is called for the machine. An attempt
+ * that already waits for its time is still made. */
 void connections_stop(struct connections *c);
 bool connections_stopping(const struct connections *c); /* Returns true after connections_stop. */
 
@@ -81,10 +83,11 @@ void connections_receive(struct connections *c);
 /* Drops broken connections and makes the attempts that are due. Returns the time of the next
  * attempt; INT64_MAX = none. */
 int64_t connections_turn(struct connections *c, int64_t now_us);
-/* Sends the messages that connections_send has queued since connections_receive. May also receive
- * messages. */
+/* Sends what connections_send and connections_turn have queued since connections_receive. May also
+ * receive messages. */
 void connections_flush(struct connections *c);
-/* Returns true if connections_turn or connections_flush has work. */
+/* Returns true if a broken connection waits for connections_turn, or a queued message for
+ * connections_flush. Attempts that are due do not count (connections_turn returns their time). */
 bool connections_pending(const struct connections *c);
 
 #endif

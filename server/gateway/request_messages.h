@@ -1,7 +1,8 @@
 /* gateway_request_messages: makes the messages RESERVE and PREFILL of a request, and counts the
  * tokens that are still to be generated. The files of server/gateway/ call it on the gateway's
  * event loop thread, and send the messages. The messages contain pointers into the request. The
- * part has no state, sends nothing, and changes nothing. */
+ * part has no state, sends nothing, and changes nothing. It does not make the messages for copies
+ * of KV (checkpoints.c does). */
 #ifndef SERVER_GATEWAY_REQUEST_MESSAGES_H
 #define SERVER_GATEWAY_REQUEST_MESSAGES_H
 
@@ -16,8 +17,8 @@ uint32_t request_tokens_left(const struct gateway_request *r);
  * because the prompt machine generates the first token. */
 uint32_t request_decode_tokens(const struct gateway_request *r);
 
-/* Returns true if an embedding is wanted, or scores that have not arrived: cached KV must then not
- * replace the computation of the prompt. */
+/* Returns true if the request wants an embedding, or scores of prompt tokens that have not all
+ * arrived. Cached KV must then not replace the computation of the prompt. */
 bool request_wants_whole_prompt(const struct gateway_request *r);
 
 /* Returns MESSAGE_PREFILL. reserved: the token machine's answer to RESERVE, to whose arrays the
@@ -25,7 +26,7 @@ bool request_wants_whole_prompt(const struct gateway_request *r);
 struct message request_prefill_message(const struct gateway_request *r,
                                        const struct message_reserved *reserved, int64_t now_us);
 /* Returns MESSAGE_RESERVE. Requires that the request has a prompt machine. prefix_cache: the token
- * machine may use its prefix cache; has no effect if request_wants_whole_prompt. */
+ * machine may use its prefix cache; counts as false if request_wants_whole_prompt returns true. */
 struct message request_reserve_message(const struct gateway_request *r, bool prefix_cache,
                                        int64_t now_us);
 

@@ -1,8 +1,9 @@
-/* replay_report: collects the results of a replay. As each request ends, it writes a row of JSON
- * and of CSV, so only the latencies, the first failure of each kind and the times of `prediction`
- * and `uncontended` are kept. At the end it writes percentiles, rates and failures by kind, as text
- * and as JSON. `cleave replay` and bench-streams call it, each on its main thread. It sends nothing
- * and reads no clock: the client (client.h) has recorded the times.
+/* replay_report: collects the results of a replay. When a request ends, the report writes its
+ * result as a row of JSON and a row of CSV. So the report keeps only the totals, the latencies, the
+ * first failure of each kind, and the times of `prediction` and `uncontended`. At the end it writes
+ * percentiles, rates and failures by kind, as text and as JSON. `cleave replay` and bench-streams
+ * call it, each on its main thread. It sends nothing and reads no clock: the client (client.h) has
+ * recorded the times.
  *
  * TTFT: from a request's due time to its first token event. TBT: each gap between two token events
  * of a request. E2E: from the due time to the end of the stream. Late: from the due time to
@@ -19,7 +20,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Most options are only repeated in the JSON. Texts must outlive the report. */
+/* Options without a comment are only repeated in the JSON. Texts must outlive the report. */
 struct replay_report_options {
     const char *trace;
     const char *url;
@@ -50,6 +51,7 @@ struct replay_totals {
     uint64_t sent; /* Requests whose results were added. */
     uint64_t done;
     uint64_t failed; /* Failed requests, without the interrupted ones. */
+    /* Requests that were open when the user stopped the replay (REPLAY_INTERRUPTED). */
     uint64_t interrupted;
     uint64_t wrong_counts;  /* Requests that are done but have other token counts than wanted. */
     uint64_t without_usage; /* Requests that are done but whose server reported no token counts. */
@@ -70,11 +72,13 @@ enum status replay_report_open(const struct replay_report_options *options,
                                struct replay_report **report_out);
 void replay_report_close(struct replay_report *report); /* NULL is fine. */
 
-/* Add the result of a request that is done or has failed, and one gap between two token events. If
- * memory runs out, a sample is lost, and the text at the end says so. */
+/* replay_report_result_add adds the result of a request that has ended, in any way.
+ * replay_report_gap_add adds one gap between two token events of a request. If memory runs out, a
+ * sample is lost, and the text at the end says so. */
 void replay_report_result_add(struct replay_report *report, const struct replay_result *result);
 void replay_report_gap_add(struct replay_report *report, int64_t gap_us);
 
+/* Returns the totals so far. They belong to the report. */
 const struct replay_totals *replay_report_totals(const struct replay_report *report);
 
 /* Facts that are known only at the end of the replay. */
@@ -89,7 +93,7 @@ struct replay_end {
 enum status replay_report_finish(struct replay_report *report, const struct replay_end *end,
                                  FILE *out);
 
-/* Returns the percentiles so far, in milliseconds; sorts the samples. */
+/* Returns the percentiles of a latency so far, in milliseconds; sorts its samples. */
 struct replay_percentiles replay_report_percentiles(struct replay_report *report,
                                                     enum replay_latency latency);
 

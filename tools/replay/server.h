@@ -1,8 +1,8 @@
 /* replay_server: finds out what a replay must know about a server: the model's name, the longest
  * context, whether it accepts token ids, and how many tokens a word becomes. replay.c calls it once
  * on the main thread, before the replay; it sends a few requests and waits for their answers. It
- * keeps only the results, measures no times, and warns on standard error if prompts must be
- * text. */
+ * keeps only the results, and measures no times. It warns on standard error if it tried token ids
+ * and the server does not accept them, so that prompts are text. */
 #ifndef TOOLS_REPLAY_SERVER_H
 #define TOOLS_REPLAY_SERVER_H
 
@@ -26,17 +26,18 @@ struct replay_server {
     enum replay_exactness exactness;
 };
 
-/* Asks the server through the client; blocks up to ten seconds per question. With --prompt ids it
- * does not ask whether the server accepts ids. The caller frees *server_out with
- * replay_server_done. ST_INVALID: the server lists no model, or --model is not UTF-8.
- * ST_UNSUPPORTED: a word is several tokens. Other errors are those of replay_client_ask. */
+/* Asks the server through the client; blocks up to ten seconds per question. It asks whether the
+ * server accepts token ids only with --prompt auto, and not for the chat API, whose prompts are
+ * always text. The caller frees *server_out with replay_server_done. ST_INVALID: the server lists
+ * no model, or --model is not UTF-8. ST_UNSUPPORTED: a word is several tokens. ST_NO_MEMORY: memory
+ * is short. Other errors are those of replay_client_ask. */
 enum status replay_server_ask(struct replay_client *client, const struct replay_options *options,
                               struct replay_server *server_out, struct error *error);
 /* Frees the model's name. */
 void replay_server_done(struct replay_server *server);
 
-/* Writes the kind of prompts for the report into out[room], such as "token ids". chat: texts are
- * called messages. */
+/* Writes the kind of prompts for the report, such as "token ids", into out[room]. chat = the replay
+ * uses the chat API: text prompts are called messages. */
 void replay_server_describe(const struct replay_server *server, bool chat, char *out, size_t room);
 
 #endif

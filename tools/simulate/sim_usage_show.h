@@ -1,6 +1,6 @@
 /* sim_usage_show: shows the use of the machines over time (sim_usage.h), as a picture and as data.
- * `cleave simulate` and `cleave plan` call it on the main thread, after a simulation. The functions
- * have no state, and do not run gnuplot (gnuplot.h does). */
+ * `cleave simulate` and `cleave plan` call it on the main thread, after a simulation; `cleave plan`
+ * makes only the picture. The functions have no state, and do not run gnuplot (gnuplot.h does). */
 #ifndef TOOLS_SIMULATE_SIM_USAGE_SHOW_H
 #define TOOLS_SIMULATE_SIM_USAGE_SHOW_H
 
@@ -12,7 +12,8 @@
  * is neither moved nor closed until the picture is drawn. */
 struct gnuplot_picture sim_usage_picture(const struct sim_usage *usage);
 
-/* Writes all means as a JSON object. Requires that the recording has ended. */
+/* Writes the recording as a JSON object: the mean of each recorded number in each interval, for the
+ * requests (open, queued) and for each machine. Requires that the recording has ended. */
 void sim_usage_json(const struct sim_usage *usage, FILE *out);
 
 #endif
