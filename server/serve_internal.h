@@ -85,7 +85,7 @@ struct serve {
     int64_t certificate_expires; /* End of the TLS certificate, Unix time; 0 = no certificate. */
     struct secret_keys cluster_keys;   /* count 0 = no key. */
     int listen_fd;                     /* The HTTP socket, until http_open; -1 = none. */
-    int admin_fd;                      /* Socket http/admin_socket, until http_open; 0, -1 = none. */
+    int admin_fd;                      /* http/admin_socket, until http_open; 0 or -1 = none. */
     char admin_path[LIMIT_PATH_BYTES]; /* Path of http/admin_socket; empty = none. */
     struct notify notify;              /* The service manager. */
     int signal_fd;                     /* signalfd for the signals of serve_signals_turn. */
@@ -164,8 +164,8 @@ enum status serve_cluster_keys_read(const struct serve *s, struct secret_keys *o
 
 /* --- serve_keys.c --- */
 
-/* Passes the time to the API keys, and logs keys that expire soon or have expired; each of the two
- * states once. */
+/* Passes the time to the API keys. Logs each key once when it comes near its expiry, once when it
+ * comes nearer, and once when it has expired (enum api_key_expiry). */
 void serve_keys_expiry_log(struct serve *s);
 /* Passes the time and this gateway's share of the limits to the API keys. Also logs, once a minute,
  * what serve_keys_expiry_log logs. */
@@ -189,8 +189,9 @@ enum status serve_version_open(const struct config *config, uint32_t number,
                                struct serve_version *out, struct model_file **file_out,
                                struct error *error);
 /* If a machine of this host uses a draft model: checks that the draft model's files can be opened
- * and have the tokens of the model `file`, and stores their size in the version. If the machine uses
- * a draft layer: checks that the model has one. The text of an error begins with the config key.
+ * and have the tokens of the model `file`, and stores their size in the version. If a machine of
+ * this host uses a draft layer: checks that the model has one. The text of an error begins with the
+ * config key.
  * machine_index: see serve_check_machine_files. */
 enum status serve_version_draft_check(const struct config *config, int machine_index,
                                       struct model_file *file, struct serve_version *version,

@@ -26,7 +26,7 @@
  *                          |
  *                          +--> QUARANTINED
  *
- * and from each state to FREE, when token_request_forget frees what the request holds. */
+ * and from each other state to FREE, when token_request_forget frees what the request holds. */
 enum token_request_state {
     TOKEN_FREE,     /* No request uses the slot. */
     TOKEN_WAITING,  /* Waits for its first blocks. */
@@ -74,7 +74,7 @@ struct token_request {
     /* Position in the context of the first token that the draft model computes: 0, or, with a draft
      * layer, the first one since which no final vector is missing. */
     uint32_t draft_first;
-    struct draft_finals draft_finals; /* Closed = the draft model is not a draft layer. */
+    struct draft_finals draft_finals; /* For a draft layer; closed = no vectors are kept. */
     bool draft_decided;               /* draft_wanted is decided for the next step. */
     uint32_t draft_wanted; /* Tokens that the draft model must generate for the next step. */
     /* Tokens that the draft model has generated for the next step; they are in `tokens`, after the
@@ -101,7 +101,7 @@ struct token_outgoing {
 struct token_writer {
     struct token_link link;
     char name[LIMIT_NAME_BYTES]; /* MACHINE, or MACHINE/NUMBER for a stage process. */
-    struct transport_peer *peer; /* NULL = a stage process has the connection, or it has ended. */
+    struct transport_peer *peer; /* NULL = ended, or a stage process has the connection. */
     uint64_t begun_at_link;      /* links_begun after this connection was counted. */
     bool ended;                  /* The connection has ended, but its writes may still arrive. */
 };
@@ -129,8 +129,8 @@ struct token_pool {
     uint32_t writer_count, writer_capacity;
     struct token_writer *writers;
     uint64_t links_begun; /* Number of links (token_pool_writer_up) that have begun. */
-    /* A writer could not be recorded for lack of memory. After that, no lease of a quarantine
-     * ends. */
+    /* A writer could not be recorded for lack of memory. After that, only quarantines of requests
+     * with `local` end. */
     bool writers_unknown;
     /* Number of unconfirmed requests so far. Request n of them is unconfirmed[n %
      * TOKEN_UNCONFIRMED_MAX]. */
@@ -214,7 +214,8 @@ void token_request_draft(struct token_pool *pool, struct token_request *request)
 
 /* Opens draft_seats, if the options have a draft model. */
 enum status token_drafts_open(struct token_pool *pool);
-/* Takes a seat for the request, if there is a draft model and its KV memory has a free block. */
+/* Takes a seat for the request, if there is a draft model, its KV memory has a free block, and
+ * request->draft_index is open. */
 void token_request_seat_take(struct token_pool *pool, struct token_request *request);
 /* Frees the request's seat, if it has one. */
 void token_request_seat_leave(struct token_pool *pool, struct token_request *request);
@@ -264,7 +265,7 @@ void token_blocks_keep(struct token_pool *pool, struct token_request *request);
 void token_blocks_quarantine(struct token_pool *pool, const struct token_request *request);
 /* Call it when the prompt's KV is complete: marks the blocks as live, and adds the full blocks of
  * the prompt to the prefix cache, where the request reads them. In layers with a window, only the
- * blocks of a copy are added. */
+ * blocks of a copy with `copy_windows` are added. */
 void token_blocks_prompt_done(struct token_pool *pool, struct token_request *request);
 /* See token_pool_windows_find. */
 bool token_blocks_windows_find(const struct token_pool *pool, const struct token_request *request,
