@@ -65,7 +65,7 @@ struct api_request {
     bool ignore_eos; /* The model's end tokens do not end the answer; stop_token_ids still do. */
     uint32_t absent_fields; /* Bits of enum api_default: fields that the body does not have. */
     struct api_logit_rules logit_rules;
-    bool has_seed; /* The body has `seed`; its value is sampling.seed. */
+    bool has_seed;                    /* The body has `seed`; its value is sampling.seed. */
     struct api_constraint constraint; /* The constraint of the answer. */
     uint32_t n;
     uint32_t best_of;        /* Number of answers that are generated for each prompt, ≥ n. */
@@ -79,12 +79,12 @@ struct api_request {
     bool skip_special_tokens;
     bool return_token_ids;
     bool tokens_as_ids; /* vLLM's return_tokens_as_token_ids: token texts are "token_id:N". */
-    struct stop_strings stops; /* The body's `stop`. */
-    int32_t priority; /* As in vLLM: lower is more urgent; 0 if not given. */
-    enum api_transfer transfer;  /* cleave.transfer: how the KV of the prompt moves. */
-    uint32_t dimensions; /* API_EMBEDDINGS: elements of the vector; 0 = all. */
-    bool base64;         /* API_EMBEDDINGS: encoding_format is "base64". */
-    bool life_events;    /* cleave.events: the stream also has the events of the request. */
+    struct stop_strings stops;  /* The body's `stop`. */
+    int32_t priority;           /* As in vLLM: lower is more urgent; 0 if not given. */
+    enum api_transfer transfer; /* cleave.transfer: how the KV of the prompt moves. */
+    uint32_t dimensions;        /* API_EMBEDDINGS: elements of the vector; 0 = all. */
+    bool base64;                /* API_EMBEDDINGS: encoding_format is "base64". */
+    bool life_events;           /* cleave.events: the stream also has the events of the request. */
     bool has_cache_salt; /* As in vLLM: only requests with the same salt share cached prefixes. */
     uint8_t cache_salt_hash[SECRET_HASH_BYTES];
     char *repeated_members;  /* API_RESPONSES: members that the answer repeats (forms.h). */

@@ -23,13 +23,13 @@
 #include <stdint.h>
 
 #define BLAME_CLEAR_TOKENS 16
-#define BLAME_MAX          64       /* Sum of the weights. */
+#define BLAME_MAX          64 /* Sum of the weights. */
 /* Long against the restart of a machine, which takes up to 5 s. */
 #define BLAME_US_MIN 60000000
 
 enum blame_cause {
-    BLAME_NONE,  /* Weight 0: the request cannot be the cause. */
-    BLAME_LINK,  /* Weight 1: a link broke, or a machine fell silent. */
+    BLAME_NONE, /* Weight 0: the request cannot be the cause. */
+    BLAME_LINK, /* Weight 1: a link broke, or a machine fell silent. */
     /* Weight 8: a machine that is not local ended. It may have computed the request. */
     BLAME_DEATH,
     BLAME_FAILED, /* Weight 8: a machine reported an error for this request. */

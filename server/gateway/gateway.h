@@ -39,8 +39,8 @@ struct gateway_options {
     uint64_t metadata_hash;
     /* Context of the model; 0 = unknown. The config may set a lower limit. */
     uint32_t context_tokens;
-    struct layer_groups groups; /* The model's layers, for counting KV memory. */
-    struct metrics *metrics;    /* Not owned; must outlive the gateway. */
+    struct layer_groups groups;             /* The model's layers, for counting KV memory. */
+    struct metrics *metrics;                /* Not owned; must outlive the gateway. */
     const struct secret_keys *cluster_keys; /* Copied; NULL = none. */
 };
 

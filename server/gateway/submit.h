@@ -101,7 +101,7 @@ struct gateway_summary {
     int64_t transfer_us; /* From the first token until all KV was at the first token machine. */
     /* Pauses after the first token: from each loss of machines or memory to the next token. */
     int64_t resume_us;
-    int64_t decode_us;   /* The rest. */
+    int64_t decode_us; /* The rest. */
 };
 
 /* Functions of the client. `token`, `embedding` and `ended` are called only by gateway_turn and

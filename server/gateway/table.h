@@ -60,19 +60,19 @@ struct gateway_checkpoint {
     uint32_t tokens; /* Tokens whose KV the second machine has in layers without a window. */
     /* Tokens whose KV on the second machine suffices to resume the answer. */
     uint32_t resumable_tokens;
-    uint32_t pending_tokens;   /* Tokens of the copy under way; 0 = none. */
-    bool pending_is_whole;     /* The copy under way has all full blocks of the request's KV. */
-    uint32_t copy_count;       /* Number of copies begun so far. */
-    bool prefill_sent;         /* PREFILL of the copy under way was sent. */
-    bool next_may_be_partial;  /* The next copy may leave out the last blocks. */
+    uint32_t pending_tokens;  /* Tokens of the copy under way; 0 = none. */
+    bool pending_is_whole;    /* The copy under way has all full blocks of the request's KV. */
+    uint32_t copy_count;      /* Number of copies begun so far. */
+    bool prefill_sent;        /* PREFILL of the copy under way was sent. */
+    bool next_may_be_partial; /* The next copy may leave out the last blocks. */
 };
 
 /* A running answer's place in its token machine's list of answers whose KV will be copied
  * (checkpoint_due.h). */
 struct gateway_copy_due {
     bool run_noticed; /* checkpoints.c has seen that the answer runs on its token machine. */
-    struct fleet_machine *machine; /* The machine whose list has the answer; NULL = none. */
-    int64_t at_us;                 /* The answer's next copy does not begin before this time. */
+    struct fleet_machine *machine;    /* The machine whose list has the answer; NULL = none. */
+    int64_t at_us;                    /* The answer's next copy does not begin before this time. */
     struct gateway_request *previous; /* Neighbours in the machine's list. */
     struct gateway_request *next;
 };

@@ -73,7 +73,7 @@ struct choice {
     /* Splits a chat's answer into parts (model/answer/answer_parser.h). NULL = the whole answer is
      * content. */
     struct answer_parser *parser;
-    struct text reasoning; /* Reasoning that has not been written. */
+    struct text reasoning;     /* Reasoning that has not been written. */
     struct choice_call *calls; /* All calls of the answer. */
     uint32_t call_count, call_capacity;
     uint32_t reasoning_tokens; /* Tokens of the reasoning, with its markers. */

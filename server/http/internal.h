@@ -43,7 +43,7 @@ struct http {
     uint64_t unread_bytes;        /* Bytes of all answers that clients have not read. */
     uint64_t bodies_bytes;        /* Bytes of all bodies that have not been parsed yet. */
     struct event_log *access_log; /* NULL = none. */
-    bool access_to_stderr;   /* Lines of the access log also go to the process's log. */
+    bool access_to_stderr;        /* Lines of the access log also go to the process's log. */
     uint64_t access_dropped; /* Dropped lines of `access_log` that the metrics count already. */
     bool access_warned;      /* A warning about dropped lines was logged. */
     uint64_t ledger_lost;    /* Lost answers of the ledger that the metrics count already. */

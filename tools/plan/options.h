@@ -24,8 +24,8 @@ struct plan_options {
     /* Probability that a drafted token is right if the drafted tokens before it are right; 0 = no
      * drafts. */
     double acceptance;
-    uint64_t draft_tokens;     /* Drafted tokens of a decode step (scheduler/speculative_tokens). */
-    const char *model;         /* Name of the model in perf_model; not used with a profile. */
+    uint64_t draft_tokens; /* Drafted tokens of a decode step (scheduler/speculative_tokens). */
+    const char *model;     /* Name of the model in perf_model; not used with a profile. */
     /* Files with kinds of machines; none = the files that the option's help text names. */
     struct option_texts hardware;
     /* "PROMPT+TOKEN", "KIND", "paper" or the name of a cluster of the paper; none = all. */
