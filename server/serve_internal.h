@@ -109,8 +109,8 @@ struct serve {
     bool announced;      /* The line that says that the server is ready was printed. */
     /* When requests that still run are ended; -1 = the server does not drain. */
     int64_t drain_deadline_us;
-    /* When the drain begins to refuse new requests; -1 = it refuses them already, or the server
-     * does not drain. */
+    /* When the drain begins to refuse new requests; -1 = new requests are refused already, or the
+     * server does not drain. */
     int64_t refusal_us;
     int64_t stop_deadline_us; /* When the machines are killed; -1 = the server does not stop. */
     bool failed;              /* The server stops, with the exit status 1. */

@@ -70,11 +70,11 @@ struct token_await {
 
 /* The draft model whose drafts token_drafts.h makes. All zeros = none. */
 struct token_draft_model {
-    uint32_t vocab;          /* Size of its vocabulary. */
-    uint32_t context_tokens; /* Its longest context. */
-    uint32_t block_count;    /* Blocks of its KV memory. */
-    uint32_t block_tokens;   /* Tokens of such a block. */
-    uint32_t rows_max;       /* Most rows that it computes in one job. */
+    uint32_t vocab;          /* Size of the draft model's vocabulary. */
+    uint32_t context_tokens; /* Longest context of the draft model. */
+    uint32_t block_count;    /* Blocks of the draft model's KV memory; 0 = no draft model. */
+    uint32_t block_tokens;   /* Tokens of a block of this memory. */
+    uint32_t rows_max;       /* Most rows of one job of the draft model. */
     uint32_t step_rows;      /* Most rows of the machine's decode steps. */
     /* The draft model is a draft layer of the machine's model, which reads final vectors of this
      * many numbers (draft_finals.h); 0 = it reads tokens only. */

@@ -71,8 +71,8 @@ struct token_request {
     struct sched_draft draft;             /* The draft that these tokens begin. */
     struct sched_draft_trust draft_trust; /* How often the request's drafts were right. */
     draft_seat draft_seat; /* DRAFT_SEAT_NONE = the request has no drafts of the draft model. */
-    /* Position in the context of the first token that the draft model computes: 0, or, with a draft
-     * layer, the first one since which no final vector is missing. */
+    /* Position in the context of the first token that the draft model computes: 0; with a draft
+     * layer, the first token from which on no final vector is missing. */
     uint32_t draft_first;
     struct draft_finals draft_finals; /* For a draft layer; closed = no vectors are kept. */
     bool draft_decided;               /* draft_wanted is decided for the next step. */
@@ -106,10 +106,9 @@ struct token_writer {
     bool ended;                  /* The connection has ended, but its writes may still arrive. */
 };
 
-/* A request whose blocks were freed because all connections of its prompt machine had ended, and
- * not because the prompt machine had reported that it no longer writes. When that machine connects
- * again, it gets CANCEL for the request before it may write: the request's PREFILL may still reach
- * it. */
+/* A request whose blocks were freed without a report of its prompt machine, because all connections
+ * of that machine had ended. When the machine connects again, it gets CANCEL for the request before
+ * it may write, because the request's PREFILL may still reach the machine. */
 struct token_unconfirmed {
     struct message_request request;
     char prompt_machine[LIMIT_NAME_BYTES]; /* Empty = unused. */

@@ -115,8 +115,8 @@ struct gateway_client {
      * be NULL if no embedding is wanted. */
     void (*embedding)(void *self, const int64_t *sums, uint32_t count);
     /* Receives the request's events; NULL = events are not wanted. Every function of gateway.h may
-     * call it, also gateway_release of another request. It must not release a request. The event
-     * FIRST_TOKEN precedes its token. */
+     * call it, also gateway_release of another request. `event` must not release a request. The
+     * event FIRST_TOKEN precedes its token. */
     void (*event)(void *self, const struct gateway_event *event);
     /* Reports the request's end, before `ended` or during gateway_release. NULL = not wanted.
      * Called once. Exception: not called if the request has ended already when gateway_submit

@@ -22,9 +22,10 @@
  *             v   |        |  +-> PULLING +-----------+
  *           SUSPECTED      +--------------------------+
  *
- * from SCHEDULED and each state to the right of it, and from DOUBTED, to ARRIVING, when the request
- * must be scheduled again; from RESERVING, PREFILLING and PREFILLED to DOUBTED, when the request's
- * next generation must wait; from each other state to ENDING; and from each other state to FREE. */
+ * Further transitions:
+ *   SCHEDULED, each state to the right of it, DOUBTED -> ARRIVING: the request is scheduled again.
+ *   RESERVING, PREFILLING, PREFILLED -> DOUBTED: the request's next generation must wait.
+ *   Each other state -> ENDING. Each other state -> FREE. */
 enum gateway_request_state {
     GATEWAY_REQUEST_FREE,       /* No request uses the slot. */
     GATEWAY_REQUEST_ARRIVING,   /* Waits to be given to the scheduler. */

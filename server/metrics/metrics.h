@@ -96,16 +96,16 @@ void metrics_request_refused(struct metrics *m, enum metrics_refusal refusal);
 /* The limits of the config's `slo`. */
 enum metrics_slo { METRICS_SLO_TTFT, METRICS_SLO_TBT, METRICS_SLO_COUNT };
 
-/* Sets the limits, which then are bounds of the histograms of these times; 0 = no limit. If a limit
+/* Sets the limits, which then are bounds of the histograms of these times; 0 = not set. If a limit
  * has changed, the histograms that have this bound start again at 0. */
 void metrics_slo_set(struct metrics *m, uint32_t ttft_ms, uint32_t tbt_ms);
 /* Counts an answer that has ended. ttft_us: its time to the first token; tbt_us: its mean time
  * between tokens (0 = it has one token). failed: the answer ended with an error, so it is within no
  * limit, and the times are not read. */
 void metrics_slo_answer_add(struct metrics *m, bool failed, int64_t ttft_us, int64_t tbt_us);
-/* Sets the factors by which the traffic can grow: factors[i] until limit i of enum metrics_slo
- * breaks, factors[METRICS_SLO_COUNT] until any limit breaks. NULL = the factors are not known, and
- * not on the page. */
+/* Sets the factors by which the traffic can grow until the SLO breaks: factors[i] for part i of
+ * enum headroom_part (scheduler/headroom.h), shown with the labels slo="ttft", "tbt" and "all".
+ * NULL = the factors are not known, and not on the page. */
 void metrics_headroom_set(struct metrics *m, const double *factors);
 /* Counts an iteration of the event loop that took `us` microseconds without its sleep. */
 void metrics_iteration_add(struct metrics *m, int64_t us);
