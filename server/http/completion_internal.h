@@ -100,11 +100,10 @@ struct completion {
     struct completion_server *server;
     struct served_model *model; /* The model with which the completion began. */
     struct api_request request;
-    uint32_t api_key_index; /* API_KEY_NONE = none. */
-    /* The next three fields: see struct completion_start. */
-    void (*changed)(void *self);
-    void *self;
-    struct completion_facts *facts;
+    uint32_t api_key_index;              /* API_KEY_NONE = none. */
+    void (*changed)(void *self);         /* See struct completion_start. */
+    void *self;                          /* First argument of `changed`. */
+    struct completion_facts *facts;      /* See struct completion_start. */
     char request_id[GATEWAY_NAME_BYTES]; /* Id of the request (x-request-id). */
     char id[GATEWAY_NAME_BYTES + 16];    /* Id in the answer's body. */
     int64_t created;    /* When the completion was opened, in seconds since 1970. */
