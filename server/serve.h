@@ -61,7 +61,7 @@ void check_say(const struct check_report *report, enum check_level level, const 
  * files; 0 = not known. */
 void serve_check(const struct config *config, bool is_deep, const struct check_report *report,
                  struct config_model_bytes *bytes_out);
-/* Checks only the models and the cluster keys: the files that machines read, too. machine_index:
+/* Checks only the files that machines also read: the models and the cluster keys. machine_index:
  * index of the machine that this host runs; -1 = this host runs all local machines. is_deep: also
  * reads the model's tokenizer and chat template. *bytes_out: as for serve_check. */
 void serve_check_machine_files(const struct config *config, int machine_index, bool is_deep,

@@ -52,7 +52,7 @@ struct serve_version {
 /* State of a model update. "The other version" is serve.other_version. */
 enum serve_update {
     SERVE_UPDATE_NONE,     /* There is no other version. */
-    SERVE_UPDATE_STARTING, /* The other version's machines start. It will become the current one. */
+    SERVE_UPDATE_STARTING, /* The machines of the other version, which will be current, start. */
     SERVE_UPDATE_DRAINING, /* The other version was the current one. Its requests continue. */
     SERVE_UPDATE_ENDING,   /* The other version gets no requests. Its machines end. */
 };
@@ -70,7 +70,8 @@ struct serve {
     struct serve_version other_version; /* The new or the earlier version; number 0 = none. */
     enum serve_update update;           /* State of the model update. */
     int64_t update_deadline_us;         /* Latest end of STARTING or DRAINING. */
-    /* STARTING: since when all machines of the other version are ready; -1 = not all are ready. */
+    /* STARTING: since when the other version can serve and all its local machines are connected; -1
+     * = this is not so. */
     int64_t update_ready_us;
     int64_t update_begun_us; /* When `update` changed last. */
     char update_text[640];   /* How the latest update ended, or why the present update fails. */
@@ -81,10 +82,10 @@ struct serve {
     char http_address[LIMIT_ADDRESS_BYTES]; /* Address on which HTTP listens. */
     bool tls;                               /* HTTP is served over TLS. */
     int64_t keys_expiry_at_us;              /* When the expiry of API keys is checked next. */
-    int64_t certificate_expires; /* When it expires, in seconds since 1970; 0 = no certificate. */
+    int64_t certificate_expires; /* End of the TLS certificate, Unix time; 0 = no certificate. */
     struct secret_keys cluster_keys;   /* count 0 = no key. */
     int listen_fd;                     /* The HTTP socket, until http_open; -1 = none. */
-    int admin_fd;                      /* Socket http/admin_socket, until http_open; 0 = none. */
+    int admin_fd;                      /* http/admin_socket, until http_open; 0 or -1 = none. */
     char admin_path[LIMIT_PATH_BYTES]; /* Path of http/admin_socket; empty = none. */
     struct notify notify;              /* The service manager. */
     int signal_fd;                     /* signalfd for the signals of serve_signals_turn. */
@@ -108,8 +109,8 @@ struct serve {
     bool announced;      /* The line that says that the server is ready was printed. */
     /* When requests that still run are ended; -1 = the server does not drain. */
     int64_t drain_deadline_us;
-    /* When the drain begins to refuse new requests; -1 = it refuses them already, or the server
-     * does not drain. */
+    /* When the drain begins to refuse new requests; -1 = new requests are refused already, or the
+     * server does not drain. */
     int64_t refusal_us;
     int64_t stop_deadline_us; /* When the machines are killed; -1 = the server does not stop. */
     bool failed;              /* The server stops, with the exit status 1. */
@@ -131,7 +132,7 @@ rlim_t serve_files_of(uint32_t machine_count);
 /* --- serve_files.c --- */
 
 /* The next four functions read and check, or open, a file that the config names. They store the
- * result; NULL = the config names no such file. */
+ * result; NULL = the config names no such file, or the access log goes to stderr ("-"). */
 enum status serve_keys_read(const struct config *config, struct api_key_set **set_out,
                             struct error *error);
 enum status serve_certificate_read(const struct config *config, struct http_certificate **out,
@@ -163,8 +164,8 @@ enum status serve_cluster_keys_read(const struct serve *s, struct secret_keys *o
 
 /* --- serve_keys.c --- */
 
-/* Passes the time to the API keys, and logs keys that expire soon or have expired; each of the two
- * states once. */
+/* Passes the time to the API keys. Logs each key once when it comes near its expiry, once when it
+ * comes nearer, and once when it has expired (enum api_key_expiry). */
 void serve_keys_expiry_log(struct serve *s);
 /* Passes the time and this gateway's share of the limits to the API keys. Also logs, once a minute,
  * what serve_keys_expiry_log logs. */
@@ -177,7 +178,7 @@ void serve_keys_restore(struct serve *s, const char *ledger_path);
 
 /* Copies the values that belong to a model out of a config. */
 void serve_model_config_get(const struct config *config, struct serve_model_config *out);
-/* Copies these values into a config. */
+/* Copies the values that belong to a model into a config. */
 void serve_model_config_put(const struct serve_model_config *from, struct config *config);
 /* Stores the absolute path of the model file or folder. */
 enum status serve_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
@@ -187,9 +188,10 @@ enum status serve_model_path(const struct config *config, char out[LIMIT_PATH_BY
 enum status serve_version_open(const struct config *config, uint32_t number,
                                struct serve_version *out, struct model_file **file_out,
                                struct error *error);
-/* If a machine of this host has a draft model: checks that the draft model's files can be opened
- * and have the tokens of the model `file`, and stores their size in the version. If it has a draft
- * layer: checks that the model has it. The text of an error begins with the config key.
+/* If a machine of this host uses a draft model: checks that the draft model's files can be opened
+ * and have the tokens of the model `file`, and stores their size in the version. If a machine of
+ * this host uses a draft layer: checks that the model has one. The text of an error begins with the
+ * config key.
  * machine_index: see serve_check_machine_files. */
 enum status serve_version_draft_check(const struct config *config, int machine_index,
                                       struct model_file *file, struct serve_version *version,

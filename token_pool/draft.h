@@ -1,22 +1,23 @@
 /* draft: finds where the next tokens of an answer may have occurred before, for speculative decoding
- * (prompt look-up). The part owns an index of the tokens of one context. draft_make has one index
- * for each request that may have drafts, and makes every call on the machine's event loop thread.
- * This part does not decide whether a draft is worth a check (scheduler/drafts.h does).
+ * (prompt look-up). The part owns an index of the tokens of one context. Each request that may have
+ * drafts has one index (token_state.h). token_pool/ makes every call on the machine's event loop
+ * thread. This part does not decide whether a draft is worth a check (scheduler/drafts.h does).
  *
  * A *place* is an earlier position in the context. The last tokens of the context also occur at the
  * place; or, in an answer with a constraint, the answer was there at the same point of the
  * constraint, for example after a value of the same property (its *shape*, grammar_run_shape). The
  * *source* of a draft is the place with the most equal tokens; if several places have as many, the
- * latest of them. A look-up compares only the latest places of each kind, so its time does not
- * depend on the length of the context. */
+ * latest of them. A look-up compares places of one kind: places with the shape of the context; if
+ * there are none, places with at least DRAFT_MATCH_GOOD equal tokens; if there are none, places
+ * with fewer. It compares only the latest places of the kind, so its time does not depend on the
+ * length of the context. */
 #ifndef TOKEN_POOL_DRAFT_H
 #define TOKEN_POOL_DRAFT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A look-up first looks for places with at least this many equal tokens. Only if there are none, it
- * looks for places with fewer equal tokens. */
+/* Places with at least this many equal tokens are preferred to places with fewer. */
 #define DRAFT_MATCH_GOOD 3
 /* More equal tokens than this number are not counted. */
 #define DRAFT_MATCH_MAX 32
@@ -47,7 +48,7 @@ struct draft_index {
 
 /* Where a draft comes from. */
 struct draft_source {
-    uint32_t place;
+    uint32_t place; /* Position of the place. */
     uint32_t equal; /* Equal tokens that end at the place, at most DRAFT_MATCH_MAX. */
     bool same;      /* The place has the shape of the context. */
     /* The number of tokens after the place that also follow every other place that was compared; 0
@@ -71,10 +72,11 @@ void draft_index_add(struct draft_index *index, const uint32_t *tokens, uint32_t
 /* Returns true if the token may follow the context. */
 typedef bool (*draft_allows)(void *self, uint32_t token);
 
-/* Finds a source for the tokens after the first `count` of `tokens`, which are the tokens of the
- * index and drafted tokens after them. shape = the shape after them, 0 = none. Places whose next
- * token is not allowed are left out (allows NULL = every token is allowed). source_out->agreed is at
- * most `most`. Returns false if there is no place, or if the index is closed or empty. */
+/* Finds a source for the tokens after tokens[0, count), which are the tokens of the index and then
+ * drafted tokens. shape = the shape after tokens[count - 1]; 0 = none. Places whose next token is
+ * not allowed are left out; allows: NULL = every token is allowed. self: argument of `allows`.
+ * source_out->agreed is at most `most`. Returns false if there is no place, if the index is closed,
+ * or if `count` or `most` is 0. */
 bool draft_source_find(const struct draft_index *index, const uint32_t *tokens, uint32_t count,
                        uint32_t shape, uint32_t most, draft_allows allows, void *self,
                        struct draft_source *source_out);

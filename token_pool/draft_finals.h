@@ -24,8 +24,9 @@ void draft_finals_open(struct draft_finals *finals, uint32_t floats, uint32_t ca
 void draft_finals_close(struct draft_finals *finals);
 
 /* Adds the vectors of the tokens [first, first + count), count ≤ capacity, instead of any that the
- * store has for tokens from `first` on. Returns false if the store has forgotten vectors of earlier
- * tokens, or lacks some: the tokens before `first` then cannot be computed. */
+ * store has for tokens from `first` on. Returns false if vectors of earlier tokens are missing, or
+ * had to be forgotten because the store was full: the tokens before `first` then cannot be
+ * computed. Returns false, without effect, if the store is closed. */
 bool draft_finals_add(struct draft_finals *finals, uint32_t first, const float *vectors,
                       uint32_t count);
 /* Drops the first `count` vectors: the layer has computed their tokens. Requires count ≤

@@ -3,8 +3,9 @@
  * drafted token is one of these:
  *
  * 1. the token that the constraint makes certain (grammar_run_forced);
- * 2. the token that followed the place, if the constraint allows it; where it does not, another
- *    place is looked up, with the drafted tokens as part of the context;
+ * 2. the token that followed the place, if the constraint allows the token; otherwise, the token
+ *    that followed another place, which is looked up with the drafted tokens as part of the
+ *    context;
  * 3. the longest token of the text that the constraint makes certain.
  *
  * token_pool/ calls it on the machine's event loop thread. It does not decide how many drafted tokens

@@ -29,7 +29,8 @@ void draft_seats_close(struct draft_seats *seats); /* Frees all seats. NULL is f
  * short, or if `tokens_max` is 0. */
 draft_seat draft_seats_take(struct draft_seats *seats, uint32_t tokens_max, uint32_t user);
 /* Frees the seat and its blocks. A job that runs with the seat goes on; the blocks may have new
- * owners, whose jobs run later and overwrite what it writes. DRAFT_SEAT_NONE is fine. */
+ * owners, whose jobs run later and overwrite what the running job writes. DRAFT_SEAT_NONE is
+ * fine. */
 void draft_seats_free(struct draft_seats *seats, draft_seat seat);
 
 /* Returns the taken seat with the lowest number ≥ `from`, and stores its `user`; DRAFT_SEAT_NONE =
@@ -38,8 +39,8 @@ draft_seat draft_seats_next(const struct draft_seats *seats, draft_seat from, ui
 
 /* Returns how many tokens at the begin of the context are computed. */
 uint32_t draft_seats_computed(const struct draft_seats *seats, draft_seat seat);
-/* Records that the context has changed after its first `tokens` tokens: further tokens no longer
- * count as computed, nor do those that the running job computes. */
+/* Records that the context has changed after its first `tokens` tokens. Later tokens then do not
+ * count as computed, also when the running job has computed them. */
 void draft_seats_cut(struct draft_seats *seats, draft_seat seat, uint32_t tokens);
 
 /* Adds a seat to the next job, which computes the context's tokens from draft_seats_computed up to

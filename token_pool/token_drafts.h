@@ -28,7 +28,8 @@ struct token_draft_item {
     sched_slot slot;
     kv_owner_id owner;      /* Identifies the request. */
     const uint32_t *tokens; /* [row_count]: the tokens. */
-    /* [row_count × token_draft_model.final_floats]: the tokens' final vectors. */
+    /* [row_count × token_draft_model.final_floats]: the tokens' final vectors. NULL = the draft
+     * model reads tokens only. */
     const float *finals;
     uint32_t position;    /* Position of tokens[0] in the context. */
     uint32_t kv_position; /* Position of tokens[0] in the draft model's KV of the request. */

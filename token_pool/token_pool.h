@@ -17,9 +17,10 @@
  * nor transferred again (token_blocks.c).
  *
  * If a request ends while a prompt machine may still write into its blocks, the blocks are
- * quarantined until no write can arrive: until that machine sends KV_ABORTED or KV_READY, or until
- * one second after the last writes of its ended connections can have arrived
- * (transport_writes_await). */
+ * quarantined until no write can arrive. The quarantine ends when that machine sends KV_ABORTED or
+ * KV_READY, if all connections over which it may write are still open and are not older than the
+ * connection of its head. Otherwise, the quarantine ends one second after the last writes of the
+ * machine's ended connections can have arrived (transport_writes_await). */
 #ifndef TOKEN_POOL_TOKEN_POOL_H
 #define TOKEN_POOL_TOKEN_POOL_H
 
@@ -69,11 +70,11 @@ struct token_await {
 
 /* The draft model whose drafts token_drafts.h makes. All zeros = none. */
 struct token_draft_model {
-    uint32_t vocab;          /* Size of its vocabulary. */
-    uint32_t context_tokens; /* Its longest context. */
-    uint32_t block_count;    /* Blocks of its KV memory. */
-    uint32_t block_tokens;   /* Tokens of such a block. */
-    uint32_t rows_max;       /* Most rows that it computes in one job. */
+    uint32_t vocab;          /* Size of the draft model's vocabulary. */
+    uint32_t context_tokens; /* Longest context of the draft model. */
+    uint32_t block_count;    /* Blocks of the draft model's KV memory; 0 = no draft model. */
+    uint32_t block_tokens;   /* Tokens of a block of this memory. */
+    uint32_t rows_max;       /* Most rows of one job of the draft model. */
     uint32_t step_rows;      /* Most rows of the machine's decode steps. */
     /* The draft model is a draft layer of the machine's model, which reads final vectors of this
      * many numbers (draft_finals.h); 0 = it reads tokens only. */
@@ -115,7 +116,7 @@ void token_pool_reserve(struct token_pool *pool, struct transport_peer *gateway,
                         const struct message_reserve *reserve, int64_t now_us);
 /* Handles CANCEL of a gateway. writes_pending: the prompt machine may be writing into the blocks,
  * which are then quarantined. If the prompt machine is this machine, calls.local_writes decides
- * instead. */
+ * instead. If a batch is computing the request, the blocks are freed when the batch ends. */
 void token_pool_cancel(struct token_pool *pool, const struct message_request *request,
                        bool writes_pending, int64_t now_us);
 /* Returns true if the request awaits KV in all blocks [first, first + count), from the machine to

@@ -26,7 +26,7 @@
  *                          |
  *                          +--> QUARANTINED
  *
- * and from each state to FREE, when token_request_forget frees what the request holds. */
+ * and from each other state to FREE, when token_request_forget frees what the request holds. */
 enum token_request_state {
     TOKEN_FREE,     /* No request uses the slot. */
     TOKEN_WAITING,  /* Waits for its first blocks. */
@@ -71,10 +71,10 @@ struct token_request {
     struct sched_draft draft;             /* The draft that these tokens begin. */
     struct sched_draft_trust draft_trust; /* How often the request's drafts were right. */
     draft_seat draft_seat; /* DRAFT_SEAT_NONE = the request has no drafts of the draft model. */
-    /* Position in the context of the first token that the draft model computes: 0, or, with a draft
-     * layer, the first one since which no final vector is missing. */
+    /* Position in the context of the first token that the draft model computes: 0; with a draft
+     * layer, the first token from which on no final vector is missing. */
     uint32_t draft_first;
-    struct draft_finals draft_finals; /* Closed = the draft model is not a draft layer. */
+    struct draft_finals draft_finals; /* For a draft layer; closed = no vectors are kept. */
     bool draft_decided;               /* draft_wanted is decided for the next step. */
     uint32_t draft_wanted; /* Tokens that the draft model must generate for the next step. */
     /* Tokens that the draft model has generated for the next step; they are in `tokens`, after the
@@ -101,15 +101,14 @@ struct token_outgoing {
 struct token_writer {
     struct token_link link;
     char name[LIMIT_NAME_BYTES]; /* MACHINE, or MACHINE/NUMBER for a stage process. */
-    struct transport_peer *peer; /* NULL = a stage process has the connection, or it has ended. */
+    struct transport_peer *peer; /* NULL = ended, or a stage process has the connection. */
     uint64_t begun_at_link;      /* links_begun after this connection was counted. */
     bool ended;                  /* The connection has ended, but its writes may still arrive. */
 };
 
-/* A request whose blocks were freed because all connections of its prompt machine had ended, and
- * not because the prompt machine had reported that it no longer writes. When that machine connects
- * again, it gets CANCEL for the request before it may write: the request's PREFILL may still reach
- * it. */
+/* A request whose blocks were freed without a report of its prompt machine, because all connections
+ * of that machine had ended. When the machine connects again, it gets CANCEL for the request before
+ * it may write, because the request's PREFILL may still reach the machine. */
 struct token_unconfirmed {
     struct message_request request;
     char prompt_machine[LIMIT_NAME_BYTES]; /* Empty = unused. */
@@ -129,8 +128,8 @@ struct token_pool {
     uint32_t writer_count, writer_capacity;
     struct token_writer *writers;
     uint64_t links_begun; /* Number of links (token_pool_writer_up) that have begun. */
-    /* A writer could not be recorded for lack of memory. After that, no lease of a quarantine
-     * ends. */
+    /* A writer could not be recorded for lack of memory. After that, only quarantines of requests
+     * with `local` end. */
     bool writers_unknown;
     /* Number of unconfirmed requests so far. Request n of them is unconfirmed[n %
      * TOKEN_UNCONFIRMED_MAX]. */
@@ -214,7 +213,8 @@ void token_request_draft(struct token_pool *pool, struct token_request *request)
 
 /* Opens draft_seats, if the options have a draft model. */
 enum status token_drafts_open(struct token_pool *pool);
-/* Takes a seat for the request, if there is a draft model and its KV memory has a free block. */
+/* Takes a seat for the request, if there is a draft model, its KV memory has a free block, and
+ * request->draft_index is open. */
 void token_request_seat_take(struct token_pool *pool, struct token_request *request);
 /* Frees the request's seat, if it has one. */
 void token_request_seat_leave(struct token_pool *pool, struct token_request *request);
@@ -264,7 +264,7 @@ void token_blocks_keep(struct token_pool *pool, struct token_request *request);
 void token_blocks_quarantine(struct token_pool *pool, const struct token_request *request);
 /* Call it when the prompt's KV is complete: marks the blocks as live, and adds the full blocks of
  * the prompt to the prefix cache, where the request reads them. In layers with a window, only the
- * blocks of a copy are added. */
+ * blocks of a copy with `copy_windows` are added. */
 void token_blocks_prompt_done(struct token_pool *pool, struct token_request *request);
 /* See token_pool_windows_find. */
 bool token_blocks_windows_find(const struct token_pool *pool, const struct token_request *request,

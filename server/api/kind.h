@@ -12,7 +12,7 @@ enum api_kind {
     API_RESPONSES,  /* POST /v1/responses, OpenAI's newer form of chats */
     API_MESSAGES,   /* POST /v1/messages, Anthropic's form of chats */
     API_EMBEDDINGS, /* POST /v1/embeddings; generates no text */
-    API_KINDS
+    API_KINDS       /* The number of kinds. */
 };
 
 /* Returns true if the prompt is a conversation. */

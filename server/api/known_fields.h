@@ -1,13 +1,14 @@
-/* api_known_fields: the tables of all request fields that cleave or other servers (OpenAI, vLLM,
+/* api_known_fields: the tables of the request fields that cleave or other servers (OpenAI, vLLM,
  * llama-server) know, and the check that refuses a body with a field that would change the answer
- * but that cleave does not use. request.c and tokenize.c check bodies, and forms.c looks fields up,
- * on the text threads. openapi.c writes /openapi.json from the tables, as a test does docs/api.md.
- * The functions keep no state, and any thread may call them. The check does not parse the values of
- * fields that cleave uses.
+ * but that cleave does not use. The tables do not have the fields that only /tokenize and
+ * /detokenize know. request.c and tokenize.c check bodies, and forms.c looks fields up, on the text
+ * threads. openapi.c writes the fields in /openapi.json from the tables, and a test compares
+ * docs/api.md with the tables. The functions keep no state, and any thread may call them. The check
+ * does not parse the values of fields that cleave uses.
  *
  * /v1/responses and /v1/messages each have a table with the fields that they do not share with
- * chats. A field that is not in this table means the same as in a chat. /v1/embeddings uses only
- * the fields of its own table. */
+ * chats. A field that is not in the endpoint's table means the same as in a chat. /v1/embeddings
+ * uses only the fields of its own table. */
 #ifndef SERVER_API_KNOWN_FIELDS_H
 #define SERVER_API_KNOWN_FIELDS_H
 
@@ -72,7 +73,8 @@ const char *api_neutral_text(enum api_neutral neutral);
 
 /* Checks that each known field that cleave does not use in requests of this kind has a neutral
  * value in the body. Otherwise returns false, with a 400 "unsupported_parameter" that names the
- * first such field. Unknown fields are accepted; on success *unknown_count_out is their number. */
+ * first field with another value. Unknown fields are accepted; on success *unknown_count_out is
+ * their number. */
 bool api_known_fields_check(json_t *body, enum api_kind kind, uint32_t *unknown_count_out,
                             struct api_error *error);
 

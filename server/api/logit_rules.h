@@ -13,24 +13,25 @@
 
 /* The fields of one request. All zeros = no rules. All pointers are malloc'ed. */
 struct api_logit_rules {
-    uint32_t *biases; /* Pairs: token id, bits of the float bias. */
+    uint32_t *biases; /* bias_count pairs: token id, bits of the float bias. */
     uint32_t bias_count;
     uint32_t *allowed_ids;  /* Tokens that the answer may have. */
     uint32_t allowed_count; /* 0 = any token. */
-    char **bad_words;       /* Texts that the answer must not have, each with a NUL. */
+    char **bad_words;       /* Texts that the answer must not have; each ends with a NUL. */
     uint32_t bad_word_count;
 };
 
 /* Parses the fields of a body. *out must be all zeros. Returns false, with *error filled, for a
- * wrong value, or for more entries than LIMIT_LOGIT_BIASES, LIMIT_ALLOWED_TOKENS or LIMIT_BAD_WORDS
- * (texts of 1 to LIMIT_STOP_BYTES bytes). The caller frees *out with api_logit_rules_done in all
- * cases. */
+ * wrong value, for more entries than LIMIT_LOGIT_BIASES, LIMIT_ALLOWED_TOKENS or LIMIT_BAD_WORDS
+ * (texts of 1 to LIMIT_STOP_BYTES bytes), or if there is no memory. The caller frees *out with
+ * api_logit_rules_done in all cases. */
 bool api_logit_rules_parse(json_t *root, struct api_logit_rules *out, struct api_error *error);
-/* Converts the rules to words for a model. As in vLLM, leading spaces of a bad word are cut, and
- * the word with one space before it is also forbidden if it has as many tokens and another first
- * token. Sorts rules->allowed_ids. The caller frees out->words. Returns false, with *error filled,
- * for a token id that the model does not have, for bad words of more than LIMIT_FORBIDDEN_WORDS
- * words, or if there is no memory. */
+/* Converts the rules to uint32_t words for a model. As in vLLM, leading spaces of a bad word are
+ * cut. A second form of the bad word, with one space before the word, is also forbidden if the two
+ * forms have equally many tokens and different first tokens. Sorts rules->allowed_ids. The caller
+ * frees out->words. Returns false, with *error filled, for a token id that the model does not have,
+ * for bad words that need more than LIMIT_FORBIDDEN_WORDS uint32_t words in all or that the
+ * tokenizer refuses, or if there is no memory. */
 bool api_logit_rules_words(const struct api_logit_rules *rules, const struct tokenizer *tokenizer,
                            struct token_rules_words *out, struct api_error *error);
 /* Frees the arrays and sets *rules to all zeros. */

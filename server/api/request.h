@@ -5,9 +5,9 @@
  * their values have no effect (server/api/known_fields.h). It does not tokenise or submit the
  * request.
  *
- * The struct has copies of all values except the conversation of a chat: it holds references to
- * that part of the JSON tree until api_request_input_free. The rest of the tree, which can take 70
- * times the memory of the body, is freed at the end of the call. */
+ * The struct has copies of all values except the conversation of a chat: the struct holds
+ * references to that part of the JSON tree until api_request_input_free. The rest of the tree,
+ * which can take 70 times the memory of the body, is freed at the end of the call. */
 #ifndef SERVER_API_REQUEST_H
 #define SERVER_API_REQUEST_H
 
@@ -31,9 +31,9 @@ struct api_text; /* A block of copied texts. */
 /* A prompt: a text, or token ids if `text` is NULL. */
 struct api_prompt {
     const char *text; /* Owned by api_request.texts. */
-    size_t bytes;
-    uint32_t *ids; /* malloc'ed, owned by the request. */
-    uint32_t count;
+    size_t bytes;     /* Length of `text`. */
+    uint32_t *ids;    /* malloc'ed, owned by the request. */
+    uint32_t count;   /* Number of `ids`. */
 };
 
 enum api_transfer { API_TRANSFER_AUTO, API_TRANSFER_LAYERWISE, API_TRANSFER_ONE_PIECE };
@@ -65,7 +65,7 @@ struct api_request {
     bool ignore_eos; /* The model's end tokens do not end the answer; stop_token_ids still do. */
     uint32_t absent_fields; /* Bits of enum api_default: fields that the body does not have. */
     struct api_logit_rules logit_rules;
-    bool has_seed;
+    bool has_seed;                    /* The body has `seed`; its value is sampling.seed. */
     struct api_constraint constraint; /* The constraint of the answer. */
     uint32_t n;
     uint32_t best_of;        /* Number of answers that are generated for each prompt, ≥ n. */
@@ -79,16 +79,16 @@ struct api_request {
     bool skip_special_tokens;
     bool return_token_ids;
     bool tokens_as_ids; /* vLLM's return_tokens_as_token_ids: token texts are "token_id:N". */
-    struct stop_strings stops;
-    int32_t priority; /* As in vLLM: lower is more urgent; 0 if not given. */
-    enum api_transfer transfer;
-    uint32_t dimensions; /* API_EMBEDDINGS: elements of the vector; 0 = all. */
-    bool base64;         /* API_EMBEDDINGS: encoding_format is "base64". */
-    bool life_events;    /* cleave.events: the stream also has the events of the request. */
+    struct stop_strings stops;  /* The body's `stop`. */
+    int32_t priority;           /* As in vLLM: lower is more urgent; 0 if not given. */
+    enum api_transfer transfer; /* cleave.transfer: how the KV of the prompt moves. */
+    uint32_t dimensions;        /* API_EMBEDDINGS: elements of the vector; 0 = all. */
+    bool base64;                /* API_EMBEDDINGS: encoding_format is "base64". */
+    bool life_events;           /* cleave.events: the stream also has the events of the request. */
     bool has_cache_salt; /* As in vLLM: only requests with the same salt share cached prefixes. */
     uint8_t cache_salt_hash[SECRET_HASH_BYTES];
     char *repeated_members;  /* API_RESPONSES: members that the answer repeats (forms.h). */
-    uint32_t unknown_fields; /* Number of fields that neither cleave nor its peers know. */
+    uint32_t unknown_fields; /* Number of fields that known_fields.h does not know. */
 
     struct api_text *texts;      /* Copies of the model's name and prompts. */
     struct api_text *stop_texts; /* Copies of the stop strings. */
@@ -99,16 +99,17 @@ struct api_request {
 bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struct api_request *out,
                        struct api_error *error);
 void api_request_done(struct api_request *request);
-/* Frees the model's name, the prompts, the messages and the logit rules, which are not needed after
- * tokenising. */
+/* Frees the model's name, the prompts, the conversation and the logit rules, which are not needed
+ * after tokenising. */
 void api_request_input_free(struct api_request *request);
 
 /* Checks that ignore_eos and min_tokens do not contradict the constraint. If they do, returns
  * false, with a 400 in *error. */
 bool api_request_constraint_check(const struct api_request *request, struct api_error *error);
 
-/* Parses a body, which must be a JSON object within LIMIT_JSON_VALUES and LIMIT_JSON_CONTAINERS.
- * The caller releases the new reference. Returns NULL, with *error filled, on failure. */
+/* Parses a body, which must be a UTF-8 JSON object within LIMIT_JSON_VALUES and
+ * LIMIT_JSON_CONTAINERS. The caller releases the new reference. Returns NULL, with *error filled,
+ * on failure. */
 json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error);
 /* Checks the conversation of a chat or /tokenize body (`messages`, the tools and the fields of the
  * chat template), and stores references to its values in *out. The caller calls api_chat_done and

@@ -1,7 +1,7 @@
 /* api_tools: parses the fields of a chat about tools: `tools`, `tool_choice`,
- * `parallel_tool_calls`, and the calls in its messages. chat.c calls it for every chat, on the text
- * threads. The functions keep no state, and any thread may call them. They run no tools, and do not
- * find calls in answers (model/answer/ does). */
+ * `parallel_tool_calls`, and the calls in its messages. chat.c calls the functions for every chat,
+ * on the text threads. The functions keep no state, and any thread may call them. They run no
+ * tools, and do not find calls in answers (model/answer/ does). */
 #ifndef SERVER_API_TOOLS_H
 #define SERVER_API_TOOLS_H
 
@@ -28,14 +28,15 @@ struct api_tools {
     char *packed_names;
 };
 
-/* Parses `tools`, `tool_choice` and `parallel_tool_calls`. *tools_out is a new reference to the
- * list that the chat template gets; NULL = none, also for the choice "none". Returns false with a
- * 400 that names the field (503 if there is no memory); nothing is then stored. The caller frees
- * out->packed_names. */
+/* Parses `tools`, `tool_choice` and `parallel_tool_calls`. In `root`, fills in missing `parameters`
+ * of tools and missing types of `parameters`. *tools_out is a new reference to the list that the
+ * chat template gets; NULL = none, also for the choice "none". Returns false with a 400 that names
+ * the field (503 if there is no memory), and then stores nothing in *out and *tools_out. The caller
+ * frees out->packed_names. */
 bool api_tools_parse(json_t *root, struct api_tools *out, json_t **tools_out,
                      struct api_error *error);
-/* Checks the calls of an assistant's message. `place` names the list of calls in errors. Returns
- * false, with a 400 in *error, if a call is wrong. */
+/* Checks `calls`, the calls of an assistant's message. `place` names the list of calls in errors.
+ * Returns false, with a 400 in *error, if a call is wrong. */
 bool api_tool_calls_check(const json_t *calls, const char *place, struct api_error *error);
 
 #endif

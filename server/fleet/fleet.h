@@ -24,9 +24,12 @@ struct transport_peer;  /* See transport/transport.h. */
 /* The life of a machine in the cluster:
  *
  *   free ─► serving ◄─► draining      an operator drains it, or ends the drain
- *              ▲   ╲      │
- *              │    ▼     ▼
- *              └── leaving ─► ending ─► free
+ *             ▲ │          │
+ *             │ ▼          │
+ *           leaving ◄──────┘
+ *              │
+ *              ▼
+ *           ending ─► free
  *
  * A machine stays in its phase when its connection is lost. fleet_remove frees a record in any
  * phase. A machine that has sent the message LEAVING (`wants_end`) drains in any phase, until its
@@ -72,7 +75,7 @@ struct fleet_process {
     int64_t started_us; /* When the process was started. */
     int64_t kill_us;    /* PROCESS_ENDING: when the process is killed. */
     int64_t restart_us; /* PROCESS_DUE: when a process is started. */
-    int64_t backoff_us; /* Pause before the start after the next end of the process. */
+    int64_t backoff_us; /* Pause between the next end of the process and the restart. */
 };
 
 enum connection_state {
@@ -111,7 +114,7 @@ struct fleet_machine {
     struct fleet_process process;
     struct fleet_connection connection;
 
-    /* server/gateway/ writes the fields below. */
+    /* server/gateway/ writes the fields below; server/serve.c sets `fixed_version` at the start. */
 
     /* Model version of a local machine; 0 = the model that the machine reports decides. */
     uint32_t fixed_version;
@@ -164,14 +167,16 @@ struct fleet_machine *fleet_next(const struct fleet *f, const struct fleet_machi
 /* Returns the machine with this name; NULL = none. */
 struct fleet_machine *fleet_find(const struct fleet *f, const char *name);
 
-/* Adds a machine in the phase FLEET_SERVING, in the first free record. Requires a new name. Returns
- * NULL if there are LIMIT_MACHINES machines, including machines that are leaving. */
+/* Adds a machine in the phase FLEET_SERVING, in the first free record. Requires that no
+ * machine has the name. Returns NULL if there are LIMIT_MACHINES machines, including machines that
+ * are leaving. */
 struct fleet_machine *fleet_add(struct fleet *f, const struct config_machine *config);
 /* Clears the record. Requires that the machine has no process and no connection. */
 void fleet_remove(struct fleet *f, struct fleet_machine *machine);
 
-/* Changes the phase of a machine. Requires the present phase, or an arrow to the new phase in the
- * drawing above that does not end in `free`. */
+/* Changes the phase of a machine. Requires that the new phase is the present phase, or that the
+ * drawing above has an arrow from the present phase to the new phase. Requires that neither phase
+ * is `free` (fleet_add and fleet_remove make these changes). */
 void fleet_phase_set(struct fleet *f, struct fleet_machine *machine, enum fleet_phase phase);
 /* Records that the machine wants to end (LEAVING has arrived), or, with wants_end = false, that its
  * connection has ended. */
@@ -193,7 +198,7 @@ static inline bool fleet_machine_present(const struct fleet_machine *machine)
     return machine->phase != FLEET_FREE;
 }
 
-/* Returns true if the machine gets no new requests. */
+/* Returns true if the machine gets no new requests because it drains or leaves. */
 static inline bool fleet_machine_draining(const struct fleet_machine *machine)
 {
     return machine->phase >= FLEET_DRAINING || machine->connection.wants_end;

@@ -8,8 +8,9 @@
  * last line on the screen. A machine that was ready once is started again each time it ends,
  * because the cause (lack of memory, a kill by an operator) may be temporary. A machine that was
  * killed from outside (not by the kernel for lack of memory), or ended with status 0, is started
- * again at once if it had run for 0.2 s. Every other machine is started again after a pause. The
- * pauses double from 0.2 s up to 5 s, and begin again at 0.2 s after a run of 10 s. */
+ * again at once if it had run for 0.2 s. Every other machine that was ready once is started again
+ * after a pause. The pauses double from 0.2 s up to 5 s, and begin again at 0.2 s after a run of
+ * 10 s. */
 #ifndef SERVER_FLEET_LAUNCHER_H
 #define SERVER_FLEET_LAUNCHER_H
 

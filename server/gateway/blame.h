@@ -1,7 +1,7 @@
 /* gateway_blame: decides which requests are the likely cause of lost machines. It counts the losses
  * of each request (struct request_blame) and decides when the request must not be tried again.
- * requests.c and table.c make every call, on the gateway's event loop thread. This part knows no
- * machines and changes no states of requests: requests.c does.
+ * requests.c, table.c and state.c make every call, on the gateway's event loop thread. This part
+ * knows no machines, and changes no states of requests (requests.c does).
  *
  * When a local machine *crashes* (child_crashed, host/child.h, or the kernel killed it for lack of
  * memory), the gateway finds the ids of the requests in its running batches (host/batch_record.h).
@@ -11,10 +11,10 @@
  * tokens. A request fails after scheduler/crashes_max crashes without being cleared.
  *
  * Any other end of a local machine, such as a kill by an operator, counts against no request. A
- * loss that may have another cause than the request (a machine on another host ended, a link broke,
- * a machine reported an error) has a weight (enum blame_cause). A request fails when the sum of the
- * weights since its latest token is at least BLAME_MAX, and the first of these losses is at least
- * BLAME_US_MIN ago. If the latest loss is an error that a machine reported, the time does not
+ * loss that may have another cause than the request (a machine that is not local ended, a link
+ * broke, a machine reported an error) has a weight (enum blame_cause). A request fails when the sum
+ * of the weights since its latest token is at least BLAME_MAX, and the first of these losses is at
+ * least BLAME_US_MIN ago. If the latest loss is an error that a machine reported, the time does not
  * matter. */
 #ifndef SERVER_GATEWAY_BLAME_H
 #define SERVER_GATEWAY_BLAME_H
@@ -23,21 +23,23 @@
 #include <stdint.h>
 
 #define BLAME_CLEAR_TOKENS 16
-#define BLAME_MAX          64       /* Sum of the weights. */
-#define BLAME_US_MIN       60000000 /* A machine's restart takes up to 5 s. */
+#define BLAME_MAX          64 /* Sum of the weights. */
+/* Long against the restart of a machine, which takes up to 5 s. */
+#define BLAME_US_MIN 60000000
 
 enum blame_cause {
-    BLAME_NONE,  /* Weight 0: the request cannot be the cause. */
-    BLAME_LINK,  /* Weight 1: a link broke, or a machine fell silent. */
-    BLAME_DEATH, /* Weight 8: a machine on another host ended that may have computed the request. */
+    BLAME_NONE, /* Weight 0: the request cannot be the cause. */
+    BLAME_LINK, /* Weight 1: a link broke, or a machine fell silent. */
+    /* Weight 8: a machine that is not local ended. It may have computed the request. */
+    BLAME_DEATH,
     BLAME_FAILED, /* Weight 8: a machine reported an error for this request. */
 };
 
 /* The counts of a request; all zeros at first. */
 struct request_blame {
     uint32_t loss_count;   /* Number of losses since a token was delivered. */
-    uint32_t weight_sum;   /* Sum of the weights of these losses. */
-    int64_t first_loss_us; /* Time of the first of these losses. */
+    uint32_t weight_sum;   /* Sum of the weights of the losses in `loss_count`. */
+    int64_t first_loss_us; /* Time of the first loss in `loss_count`. */
     uint32_t crashes;      /* Crashes of machines since the request was cleared; > 0 = suspect. */
     uint32_t crash_tokens; /* Tokens that the client had at the latest crash. */
 };
@@ -47,8 +49,9 @@ struct request_blame {
 bool blame_loss_add(struct request_blame *blame, enum blame_cause cause, bool progress,
                     int64_t now_us);
 
-/* Records that a machine crashed while it computed the request, of which the client has `delivered`
- * tokens. crashes_max 0 = no limit. Returns true if the request must not be tried again. */
+/* Records that a machine crashed while it computed the request. delivered = tokens that the client
+ * has. crashes_max: scheduler/crashes_max; 0 = no limit. Returns true if the request must not be
+ * tried again. */
 bool blame_crash_add(struct request_blame *blame, uint32_t delivered, uint32_t crashes_max);
 /* Clears a suspect if its client has got BLAME_CLEAR_TOKENS tokens since the latest crash.
  * delivered = tokens that the client has. Returns true if the suspect was cleared. */

@@ -28,7 +28,8 @@
 
 struct gateway;
 
-/* Starts the copies and pulls that are due. Returns the time of the next call; INT64_MAX = none. */
+/* Starts the copies and pulls that are due. Returns the time of the next call; INT64_MAX = only
+ * messages of machines need a call. */
 int64_t gateway_checkpoint_turn(struct gateway *g, int64_t now_us);
 /* Handles a machine's message about a copy or a pull. Returns false if the message is about
  * neither. */
@@ -38,7 +39,8 @@ bool gateway_checkpoint_message(struct gateway *g, struct fleet_machine *m,
  * end. */
 void gateway_copies_machine_down(struct gateway *g, const struct fleet_machine *m);
 /* Cancels the request's copy or pull, if one is under way, and forgets which copy exists and when
- * the next copy is due. Call it when the request ends or loses its machines. */
+ * the next copy is due. Call it when the request ends, loses its machines, or loses the
+ * machine from which it pulls. */
 void request_checkpoint_end(struct connections *connections, struct gateway_request *r);
 
 #endif

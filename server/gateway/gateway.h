@@ -4,8 +4,9 @@
  * order. server/http/ submits requests; server/serve*.c add and remove machines and run the event
  * loop. All calls are on the gateway's event loop thread, the main thread of `cleave serve`.
  *
- * It knows token ids only: server/api/ and server/http/ handle text. It does not choose machines
- * itself (scheduler/cluster/ does), and starts no processes (server/fleet/launcher.h does). */
+ * The gateway knows token ids only: server/api/ and server/http/ handle text. The gateway does not
+ * choose machines (scheduler/cluster/ does), and starts no processes (server/fleet/launcher.h
+ * does). */
 #ifndef SERVER_GATEWAY_GATEWAY_H
 #define SERVER_GATEWAY_GATEWAY_H
 
@@ -33,12 +34,13 @@ struct gateway_options {
     struct fleet *fleet;                   /* Not owned; must outlive the gateway. */
     const struct clock *clock;             /* Not owned; must outlive the gateway. */
     const struct transport_ops *transport; /* transport_ucx; tests use transport_loopback. */
-    /* model_file_metadata_hash of the model, which is served as version 1. Machines with another
-     * hash are refused, unless an open version has that hash. */
+    /* model_file_metadata_hash of the model that is served as version 1. A machine is refused if no
+     * open version has the hash of the machine's model. */
     uint64_t metadata_hash;
-    uint32_t context_tokens;    /* Context of the model; the config may set a lower limit. */
-    struct layer_groups groups; /* The model's layers, for counting KV memory. */
-    struct metrics *metrics;    /* Not owned; must outlive the gateway. */
+    /* Context of the model; 0 = unknown. The config may set a lower limit. */
+    uint32_t context_tokens;
+    struct layer_groups groups;             /* The model's layers, for counting KV memory. */
+    struct metrics *metrics;                /* Not owned; must outlive the gateway. */
     const struct secret_keys *cluster_keys; /* Copied; NULL = none. */
 };
 
@@ -98,7 +100,7 @@ void gateway_configure(struct gateway *g);
 /* The model of a version. */
 struct gateway_model {
     uint64_t metadata_hash;
-    uint32_t context_tokens; /* The model's context, or the config's limit if that is less. */
+    uint32_t context_tokens; /* The model's context or, if less, the config's limit; 0 = unknown. */
     struct layer_groups groups;
     struct config_kv kv; /* KV settings of the version's machines. */
 };
@@ -113,8 +115,9 @@ enum status gateway_version_open(struct gateway *g, uint32_t version,
 bool gateway_version_paired(const struct gateway *g, uint32_t version);
 /* Makes this version the current version, which new requests get. */
 void gateway_version_use(struct gateway *g, uint32_t version);
-/* Return the number of open requests of the version, and of all requests that it ever had. */
+/* Returns the number of the version's open requests. */
 uint32_t gateway_version_requests(const struct gateway *g, uint32_t version);
+/* Returns the number of all requests that the version ever had. */
 uint64_t gateway_version_requests_total(const struct gateway *g, uint32_t version);
 /* Ends the version's open requests with GATEWAY_FAILED and this text; the next gateway_turn calls
  * their `ended`. */
@@ -149,29 +152,31 @@ struct history_query; /* See server/gateway/history.h. */
  * the clock of the events, and as Unix time), and the latest requests (`requests`). */
 void gateway_requests_write(const struct gateway *g, const struct history_query *query,
                             struct text *out);
-/* Appends the members `machines` and `events`: the latest events and actions of the schedulers, as
- * in the event log. */
+/* Appends two members of a JSON object: `machines` (index and name of each machine), and `events`
+ * (the latest lines of the event log about requests and machines; gateway_event, internal.h). */
 void gateway_decisions_write(const struct gateway *g, struct text *out);
-/* Appends the latest events and actions as lines, without a line feed after the last one. */
+/* Appends the elements of `events` as lines, without a line feed after the last line. */
 void gateway_decisions_lines(const struct gateway *g, struct text *out);
-/* Appends only the elements of the list `requests`, without its brackets. */
+/* Appends the elements of the list `requests` of gateway_requests_write, without the brackets. */
 void gateway_requests_list(const struct gateway *g, const struct history_query *query,
                            struct text *out);
 /* Appends members of a JSON object, without the braces: what operators see of the gateway, its
  * machines, links and requests. */
 void gateway_state_write(const struct gateway *g, struct text *out);
 
-/* Returns a descriptor for the event loop (level-triggered). Call gateway_turn when the descriptor
- * is readable, and after the number of milliseconds that gateway_turn returned (-1 = no limit).
- * Also call gateway_turn in each iteration in which gateway_submit or gateway_release was called,
- * because these two only queue messages. */
+/* Returns a descriptor for the event loop (level-triggered). It is readable when messages have
+ * arrived. */
 int gateway_fd(struct gateway *g);
+/* Does the gateway's work of one iteration of the event loop. Call it when the descriptor of
+ * gateway_fd is readable, after the returned number of milliseconds (-1 = no limit), and in each
+ * iteration in which gateway_submit or gateway_release was called, because these functions only
+ * queue work. */
 int gateway_turn(struct gateway *g);
 /* Returns true if work waits for the next gateway_turn: the caller must not sleep before it. */
 bool gateway_pending(const struct gateway *g);
 
-/* Ends all requests, including requests that are submitted later, with GATEWAY_FAILED; the next
- * gateway_turn calls their `ended`. Lost connections are not made again. */
+/* Ends the open requests, and all requests that are submitted later, with GATEWAY_FAILED; the next
+ * gateway_turn calls their `ended`. Connections that are lost later are not made again. */
 void gateway_stop(struct gateway *g);
 
 /* Returns true if the machines of the current version can serve both phases now. */
@@ -192,7 +197,8 @@ uint32_t gateway_context_tokens(const struct gateway *g, uint32_t version);
 
 /* Returns true if a prompt that is submitted after an equal prompt is likely to be found in a
  * prefix cache: machines have prefix caches, and the second prompt is routed to the machine that
- * computed the first prompt. Always false with the policy "deadline". */
+ * computed the first prompt, by the policy or because no other machine computes prompts. Always
+ * false with the policy "deadline". */
 bool gateway_prompts_shared(const struct gateway *g, uint32_t version);
 
 /* Submits a request, with at least one prompt token. *out is valid until `ended` or

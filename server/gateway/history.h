@@ -17,7 +17,7 @@ enum history_end {
     HISTORY_OPEN,    /* The request has not ended. */
     HISTORY_DONE,    /* GATEWAY_DONE. */
     HISTORY_STOPPED, /* Released with GATEWAY_STOPPED while machines worked on the request. */
-    HISTORY_LEFT,    /* Any other release. */
+    HISTORY_LEFT,    /* Any other release of a request that had not ended. */
     HISTORY_FAILED,  /* GATEWAY_FAILED or GATEWAY_BLAMED. */
     HISTORY_REFUSED, /* GATEWAY_REFUSED. */
     HISTORY_END_COUNT
@@ -50,9 +50,10 @@ void history_event(struct history *h, const struct gateway_request *r,
 void history_end(struct history *h, const struct gateway_request *r, enum history_end end,
                  const char *reason, int64_t now_us);
 
-/* Writes the lengths of the latest answers, the oldest answer first, for the search of headroom.c.
- * Stops at the first request that arrived before `after_us`. Leaves out requests that failed, were
- * refused, or were left without a token. An open answer gets at least the mean length of the
+/* Writes the lengths of the latest answers, at most HEADROOM_ANSWERS, for the search of headroom.c.
+ * The oldest answer is written first. Reads the history from the latest request back to the first
+ * request that arrived before `after_us`. Leaves out requests that failed, were refused, or were
+ * left without a token. An open answer gets at least the mean length of the
  * written answers that have ended. Returns the number of answers written. */
 uint32_t history_answers(const struct history *h, int64_t after_us,
                          struct headroom_answer out[HEADROOM_ANSWERS]);

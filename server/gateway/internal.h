@@ -179,8 +179,8 @@ int64_t gateway_handover_turn(struct gateway *g, int64_t now_us);
 
 /* ---- operate.c ---- */
 
-/* wants_end true: records that the machine wants to end, and drains the machine. false: undoes
- * this, because the machine's connection has ended. */
+/* wants_end true: records that the machine wants to end, and drains the machine. wants_end false:
+ * ends this drain, because the machine's connection has ended. */
 void gateway_machine_wants_end_set(struct gateway *g, struct fleet_machine *m, bool wants_end);
 /* Sends SHUTDOWN, once, to each machine that wants to end, when the machine has no work for this
  * gateway's requests and no KV that a waiting request can use. */
@@ -212,7 +212,8 @@ bool gateway_machine_may_decode(const struct gateway *g, const struct fleet_mach
 /* Sends the machine its current and home pool. */
 void gateway_machine_role_send(struct gateway *g, struct fleet_machine *m);
 /* Sends PEER to the machine `prompt`, which then connects to the machine `token`, or reports the
- * link that it has. Sends nothing unless both are up, have one version, and may do these phases. */
+ * link that it has. Sends nothing unless the two machines are up and have one version, `prompt` may
+ * send KV of prompts or answers, and `token` may decode. */
 void gateway_machine_peer_send(struct gateway *g, struct fleet_machine *prompt,
                                const struct fleet_machine *token);
 /* Calls gateway_machine_peer_send for each pair of `m` and another machine, in both directions. */

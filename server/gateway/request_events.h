@@ -12,7 +12,8 @@
 void request_event_report(struct history *history, struct gateway_request *r, int64_t now_us,
                           const struct gateway_event *event);
 
-/* Reports the end of a request: completes the summary, and calls `summarise` of the client.
+/* Reports the end of a request: completes the summary, ends the request in the history, and calls
+ * `summarise` of the client.
  * Requires that r->state is still the state before the end. reason: a text for operators; "" =
  * none. */
 void request_end_report(struct history *history, struct gateway_request *r, enum history_end end,

@@ -105,7 +105,8 @@ void requests_crash_handle(struct requests *q, const struct fleet_machine *m, co
 /* Begins a hand-over: cancels the request on its machines and resumes it. r->held then names the
  * token machine, which keeps the KV. */
 void requests_hand_over(struct requests *q, struct gateway_request *r);
-/* Handles a machine's message about requests. Returns false for a message of another kind. */
+/* Handles a machine's message about requests, or its answer to PROBE. Returns false for a message
+ * of another kind. */
 bool requests_message_handle(struct requests *q, struct fleet_machine *m, struct message *message);
 /* Ends the version's requests with GATEWAY_FAILED. reason: for the clients. */
 void requests_version_stop(struct requests *q, uint32_t version_index, const char *reason);
@@ -122,14 +123,14 @@ struct gateway_request *requests_next(struct requests *q, const struct gateway_r
 /* ---- counts ---- */
 
 struct requests_counts {
-    uint32_t open;
+    uint32_t open;         /* Requests that are open (table.h). */
     uint32_t prompts_sent; /* Requests for which request_prompt_is_sent is true. */
     uint64_t resumed;      /* Resumptions so far, except after preemptions and hand-overs. */
 };
 struct requests_counts requests_counts(const struct requests *q);
 
 struct requests_version {
-    uint32_t open;
+    uint32_t open;  /* Open requests of the version. */
     uint64_t total; /* All requests that the version ever had. */
 };
 /* Returns the counts of a version. The router resets them when the index gets a new version. */

@@ -39,7 +39,8 @@ enum gateway_event_kind {
     GATEWAY_EVENT_PREFILLING,  /* The prompt was sent to the prompt machine. */
     GATEWAY_EVENT_FIRST_TOKEN, /* The first token of this generation has arrived. */
     GATEWAY_EVENT_TRANSFERRED, /* The prompt's KV is on the token machine. */
-    GATEWAY_EVENT_RESUMING,    /* The request lost its machines or memory; it is scheduled again. */
+    /* The request lost its machines or memory, or is handed over: it is scheduled again. */
+    GATEWAY_EVENT_RESUMING,
     GATEWAY_EVENT_KINDS
 };
 
@@ -67,15 +68,15 @@ static inline const char *gateway_resume_name(enum gateway_resume resume)
     return names[resume];
 }
 
-/* One event. It and its pointers are valid during the call only. The last three fields are set only
- * for the kind of event that the field's comment names. */
+/* One event. The struct and its pointers are valid only during the call. Each of the last three
+ * fields is set only for the kind of event that the field's comment names. */
 struct gateway_event {
     enum gateway_event_kind kind;
     uint32_t after_us;                        /* Time since the arrival of the request. */
     uint32_t generation;                      /* Number of resumptions so far. */
     uint32_t delivered;                       /* Tokens of the answer that the client has. */
-    const char *prompt_machine;               /* Its name; NULL = none at the moment. */
-    const char *token_machine;                /* NULL = none at the moment, or none is needed. */
+    const char *prompt_machine;               /* Name; NULL = none at the moment. */
+    const char *token_machine;                /* Name; NULL = none at the moment, or none needed. */
     enum gateway_resume resume_reason;        /* RESUMING: the reason. */
     const struct message_token *token;        /* FIRST_TOKEN: the token. */
     const struct message_prefilled *transfer; /* TRANSFERRED: times and bytes of the transfer. */
@@ -91,15 +92,16 @@ struct gateway_summary {
     char prompt_machine[LIMIT_NAME_BYTES];
     char token_machine[LIMIT_NAME_BYTES];
     int64_t first_us; /* When the first token was delivered, by the gateway's clock; -1 = never. */
-    /* The parts of the time from the request's arrival to its latest token. They reach to its end
-     * instead if it had no token, or if it was being resumed when it ended. Without a token, the
-     * sending of PREFILL counts as the begin of the prompt's first batch. */
+    /* The parts of the time from the request's arrival to its latest token. If the request had no
+     * token, or was being resumed when it ended, the parts reach to the request's end. If the
+     * request had no token, the prompt's first batch counts from the sending of PREFILL. */
     int64_t queue_us;    /* Until the prompt's first batch, without `reserve_us`. */
     int64_t reserve_us;  /* Wait for KV memory of the token machine. */
     int64_t prompt_us;   /* From the prompt's first batch until the first token. */
     int64_t transfer_us; /* From the first token until all KV was at the first token machine. */
-    int64_t resume_us;   /* Pauses from each loss of machines or memory to the next token. */
-    int64_t decode_us;   /* The rest. */
+    /* Pauses after the first token: from each loss of machines or memory to the next token. */
+    int64_t resume_us;
+    int64_t decode_us; /* The rest. */
 };
 
 /* Functions of the client. `token`, `embedding` and `ended` are called only by gateway_turn and
@@ -108,12 +110,13 @@ struct gateway_client {
     /* Receives the next token of the answer (index 0, 1, …), or the score of a prompt position
      * (token->scored). */
     void (*token)(void *self, const struct message_token *token);
-    /* Receives the embedding: for each element, the sum over the vectors in units of 1 /
-     * POOLING_ONE (common/pooling.h). May be NULL if no embedding is wanted. */
+    /* Receives the embedding: for each element, the sum over the vectors of the prompt's tokens (of
+     * the last token alone with POOLING_LAST), in units of 1 / POOLING_ONE (common/pooling.h). May
+     * be NULL if no embedding is wanted. */
     void (*embedding)(void *self, const int64_t *sums, uint32_t count);
     /* Receives the request's events; NULL = events are not wanted. Every function of gateway.h may
-     * call it, also gateway_release of another request. It must not release a request. The event
-     * FIRST_TOKEN precedes its token. */
+     * call it, also gateway_release of another request. `event` must not release a request. The
+     * event FIRST_TOKEN precedes its token. */
     void (*event)(void *self, const struct gateway_event *event);
     /* Reports the request's end, before `ended` or during gateway_release. NULL = not wanted.
      * Called once. Exception: not called if the request has ended already when gateway_submit

@@ -22,9 +22,10 @@
  *             v   |        |  +-> PULLING +-----------+
  *           SUSPECTED      +--------------------------+
  *
- * from SCHEDULED and each state to the right of it, and from DOUBTED, to ARRIVING, when the request
- * must be scheduled again; from RESERVING, PREFILLING and PREFILLED to DOUBTED, when the request's
- * next generation must wait; from each state to ENDING; and from each state to FREE. */
+ * Further transitions:
+ *   SCHEDULED, each state to the right of it, DOUBTED -> ARRIVING: the request is scheduled again.
+ *   RESERVING, PREFILLING, PREFILLED -> DOUBTED: the request's next generation must wait.
+ *   Each other state -> ENDING. Each other state -> FREE. */
 enum gateway_request_state {
     GATEWAY_REQUEST_FREE,       /* No request uses the slot. */
     GATEWAY_REQUEST_ARRIVING,   /* Waits to be given to the scheduler. */
@@ -58,21 +59,22 @@ struct gateway_checkpoint {
     uint64_t connection;           /* transport_peer_number of its connection. */
     struct fleet_machine *source;  /* The machine that writes the copy under way. */
     uint32_t tokens; /* Tokens whose KV the second machine has in layers without a window. */
-    uint32_t resumable_tokens; /* Tokens whose KV there suffices to resume the answer. */
-    uint32_t pending_tokens;   /* Tokens of the copy under way; 0 = none. */
-    bool pending_is_whole;     /* The copy under way has all full blocks of the request's KV. */
-    uint32_t copy_count;       /* Number of copies begun so far. */
-    bool prefill_sent;         /* PREFILL of the copy under way was sent. */
-    bool next_may_be_partial;  /* The next copy may leave out the last blocks. */
+    /* Tokens whose KV on the second machine suffices to resume the answer. */
+    uint32_t resumable_tokens;
+    uint32_t pending_tokens;  /* Tokens of the copy under way; 0 = none. */
+    bool pending_is_whole;    /* The copy under way has all full blocks of the request's KV. */
+    uint32_t copy_count;      /* Number of copies begun so far. */
+    bool prefill_sent;        /* PREFILL of the copy under way was sent. */
+    bool next_may_be_partial; /* The next copy may leave out the last blocks. */
 };
 
 /* A running answer's place in its token machine's list of answers whose KV will be copied
  * (checkpoint_due.h). */
 struct gateway_copy_due {
     bool run_noticed; /* checkpoints.c has seen that the answer runs on its token machine. */
-    struct fleet_machine *machine; /* The machine whose list has the answer; NULL = none. */
-    int64_t at_us;                 /* The answer's next copy does not begin before this time. */
-    struct gateway_request *previous;
+    struct fleet_machine *machine;    /* The machine whose list has the answer; NULL = none. */
+    int64_t at_us;                    /* The answer's next copy does not begin before this time. */
+    struct gateway_request *previous; /* Neighbours in the machine's list. */
     struct gateway_request *next;
 };
 
@@ -120,7 +122,9 @@ struct gateway_request {
     struct gateway_checkpoint checkpoint;
     struct gateway_copy_due copy_due;
     struct gateway_held held;
-    struct event_decision decision; /* The scheduler's choice about `held`, until it is logged. */
+    /* The choice about KV with which the scheduler routed the request, until its outcome is logged
+     * (gateway_event_outcome). */
+    struct event_decision decision;
     struct gateway_doubt doubt;
     uint32_t prompt_progress; /* Tokens in the prompt machine's latest PROGRESS; 0 = none yet. */
     uint32_t token_progress;  /* Tokens in the token machine's latest PROGRESS; 0 = none yet. */
@@ -139,7 +143,7 @@ struct gateway_request {
 
     int64_t reserve_us;             /* When RESERVE was sent. */
     struct gateway_summary summary; /* Incomplete until the request ends (request_summary.h). */
-    int64_t resuming_us; /* When a begun answer lost its machines or memory; 0 = the answer runs. */
+    int64_t resuming_us; /* When a begun answer lost its machines or memory; 0 = no loss. */
     int64_t first_us;    /* When the first token was delivered; -1 = not yet. */
     int64_t last_us;     /* When the latest token was delivered. */
     uint8_t finish;      /* enum message_finish of the latest token. */

@@ -65,9 +65,9 @@ void http_clients_close(struct http_clients *clients);
 void http_clients_limits_set(struct http_clients *clients, uint32_t per_address_max,
                              int64_t arriving_us, uint64_t bytes_per_second_min);
 
-/* Decides about a new connection from this address, and closes another connection if its place is
- * needed: one of the same address, if the address is at its limit. Returns false if the new
- * connection must not be accepted. */
+/* Decides about a new connection from this address. Closes another connection that waits without a
+ * request if a place is needed or, if the address is at its limit, a waiting connection of the same
+ * address. Returns false if the new connection must not be accepted. */
 bool http_clients_admit(struct http_clients *clients, const struct sockaddr *address,
                         int64_t now_us);
 /* Adds an accepted connection with the socket `fd`, in the state ARRIVING. Returns NULL if there is
@@ -78,16 +78,17 @@ void http_client_remove(struct http_client *client);  /* Frees the client and it
 int http_client_fd(const struct http_client *client); /* Returns the connection's socket. */
 /* Closes the connection, unless it is CLOSING already. reason: text for the log. */
 void http_client_close(struct http_client *client, const char *reason);
-/* Set and return the caller's pointer to the client's request; NULL = none. */
+/* Sets the caller's pointer to the client's request; NULL = none. */
 void http_client_request_set(struct http_client *client, void *request);
+/* Returns the pointer of http_client_request_set; NULL = none. */
 void *http_client_request(const struct http_client *client);
 
 /* Enters a state other than ARRIVING and CLOSING. Does nothing for a client that is CLOSING. */
 void http_client_state_set(struct http_client *client, enum http_client_state state,
                            int64_t now_us);
 enum http_client_state http_client_state(const struct http_client *client);
-/* Records that `bytes` bytes were received from the client (state RECEIVING), or that the client
- * has read them (ANSWERING). */
+/* Records that the server has received `bytes` bytes from the client (state RECEIVING), or that the
+ * client has read `bytes` bytes (state ANSWERING). */
 void http_client_bytes_add(struct http_client *client, uint64_t bytes, int64_t now_us);
 /* Records that the client has shown an API key: it no longer counts for its address. */
 void http_client_key_shown(struct http_client *client);

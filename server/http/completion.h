@@ -52,8 +52,7 @@ struct completion_input *completion_input_read(const struct api_encode *encode,
                                                const char *body, size_t bytes,
                                                struct api_error *error);
 void completion_input_free(struct completion_input *input); /* NULL is fine. */
-/* Returns the number of fields of the body that neither cleave nor the APIs that it imitates
- * know. */
+/* Returns the number of fields of the body that server/api/known_fields.h does not know. */
 uint32_t completion_input_unknown_fields(const struct completion_input *input);
 
 /* What logs say about a completion. All fields are final once completion_close has returned, or

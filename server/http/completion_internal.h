@@ -27,6 +27,8 @@ struct completion_input {
     enum answer_begin begin;
 };
 
+/* CHOICE_STOP = an end token or a stop string ended the answer. CHOICE_LENGTH = the length limit
+ * ended the answer, or no token was wanted. */
 enum choice_finish { CHOICE_RUNNING, CHOICE_STOP, CHOICE_LENGTH };
 
 /* A call of a tool in an answer. */
@@ -47,10 +49,11 @@ struct choice {
     uint32_t index; /* `index` in the answer. */
     enum choice_finish finish;
     bool in_flight_counted; /* The choice counts in the limits of its API key for open answers. */
-    bool charged;           /* The choice counts in the limits of its API key for a minute. */
-    /* Prompt tokens that count in these limits; the key gets them back if the choice is refused. */
+    bool charged;           /* The choice counts in the limits of its API key per minute. */
+    /* Prompt tokens that count in the limits per minute. If the choice is refused, the key gets
+     * these tokens back. */
     uint32_t charged_tokens;
-    /* Not submitted before the first choice of its prompt has a token or has ended. */
+    /* The choice waits until the first choice of its prompt has a token or has ended. */
     bool deferred;
     bool ended; /* No more tokens will be used. */
     /* A stop string or an error has ended the choice: completion_turn releases `request`. */
@@ -70,7 +73,7 @@ struct choice {
     /* Splits a chat's answer into parts (model/answer/answer_parser.h). NULL = the whole answer is
      * content. */
     struct answer_parser *parser;
-    struct text reasoning;
+    struct text reasoning;     /* Reasoning that has not been written. */
     struct choice_call *calls; /* All calls of the answer. */
     uint32_t call_count, call_capacity;
     uint32_t reasoning_tokens; /* Tokens of the reasoning, with its markers. */
@@ -97,9 +100,9 @@ struct completion {
     struct completion_server *server;
     struct served_model *model; /* The model with which the completion began. */
     struct api_request request;
-    uint32_t api_key_index; /* API_KEY_NONE = none. */
-    void (*changed)(void *self);
-    void *self;
+    uint32_t api_key_index;              /* API_KEY_NONE = none. */
+    void (*changed)(void *self);         /* See struct completion_start. */
+    void *self;                          /* First argument of `changed`. */
     struct completion_facts *facts;      /* See struct completion_start. */
     char request_id[GATEWAY_NAME_BYTES]; /* Id of the request (x-request-id). */
     char id[GATEWAY_NAME_BYTES + 16];    /* Id in the answer's body. */
@@ -140,7 +143,7 @@ void choice_prompt_count(struct choice *choice, uint32_t cached_tokens);
 /* --- completion_embeddings.c: POST /v1/embeddings --- */
 
 /* Stores how the vectors of tokens become one embedding (enum pooling, by the config and the
- * model). Returns false, with *error, if the model makes no embeddings. */
+ * model). Returns false, with *error, if the config or the model allows no embeddings. */
 bool completion_pooling_find(const struct completion *c, uint8_t *out, struct api_error *error);
 /* The callback `embedding` of struct gateway_client. self: the choice. */
 void completion_on_embedding(void *self, const int64_t *sums, uint32_t count);
@@ -201,10 +204,10 @@ void completion_form_id(struct completion *c);
 /* Tokens of a completion so far. A prompt and its cached tokens count once, for any number of
  * choices. */
 struct completion_usage {
-    uint64_t prompt;    /* Of all prompts. */
-    uint64_t generated; /* Of all answers. */
-    uint64_t cached;    /* Of the prompts, found in prefix caches. */
-    uint64_t reasoning; /* Of the answers' reasoning. */
+    uint64_t prompt;    /* Tokens of all prompts. */
+    uint64_t generated; /* Tokens of all answers. */
+    uint64_t cached;    /* Tokens of the prompts that were found in prefix caches. */
+    uint64_t reasoning; /* Tokens of the answers' reasoning. */
 };
 struct completion_usage completion_usage(const struct completion *c);
 

@@ -18,7 +18,7 @@ struct form_writer;
 /* The answer under construction. */
 struct completion_form {
     const struct form_writer *writer;
-    bool begun;                        /* The answer has begun; the first events were written. */
+    bool begun;                        /* The answer has begun; a stream has its first events. */
     uint64_t sequence;                 /* /v1/responses: number of the next event. */
     enum form_item item;               /* The open item; FORM_NONE = none. */
     uint32_t item_count;               /* Items so far, including the open item. */
@@ -26,7 +26,7 @@ struct completion_form {
     char call_id[40];                  /* Id of the open call. */
     char tool_name[ANSWER_NAME_BYTES]; /* Name of the tool that the open call calls. */
     struct text item_text;             /* The open item's text; of a call, its arguments. */
-    size_t shown_bytes;                /* Bytes of `item_text` that item_more has handled. */
+    size_t shown_bytes;                /* Bytes of `item_text` before the next call of item_more. */
     struct text logprobs;     /* Log-probability entries of the open item, separated by commas. */
     struct text closed_items; /* JSON of the items before the open one, separated by commas. */
     uint32_t call_count;      /* Number of items that are calls. */

@@ -44,7 +44,7 @@ struct http_admin_view {
 
 /* The actions of the endpoints under /admin, called from http_turn. Each function appends a JSON
  * object to *answer (for HTTP_ADMIN_LOG, lines of text). A function with `error` returns true, or
- * fills *error and returns false. The other functions always succeed. */
+ * fills *error and returns false. If a function without `error` fails, it sets answer->broken. */
 struct http_admin {
     /* GET /admin/state */
     void (*state)(void *self, struct text *answer);
@@ -54,8 +54,8 @@ struct http_admin {
      * administrator, for the audit lines. */
     bool (*reload)(void *self, bool is_dry_run, const struct audit_actor *actor,
                    struct text *answer, struct api_error *error);
-    /* Changes a machine. HTTP_ADMIN_ADD uses the request's body (JSON), of `bytes` bytes; the other
-     * verbs use the machine's name. */
+    /* Changes a machine. HTTP_ADMIN_ADD uses body[0..bytes), the request's body (JSON), and not
+     * `name`; the other verbs use only `name`, the machine's name. */
     bool (*machine)(void *self, enum http_admin_verb verb, const char *name, const char *body,
                     size_t bytes, struct text *answer, struct api_error *error);
     void *self; /* First argument of the functions. */

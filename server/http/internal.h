@@ -3,7 +3,7 @@
  * include this header; completion*.c and form*.c, which make the text of answers, do not.
  * Everything declared here runs on the gateway's event loop thread. These files do not talk to
  * machines (server/gateway/ does). A function that returns enum MHD_Result returns MHD_NO if there
- * is no memory; libmicrohttpd then closes the connection. */
+ * is no memory or the client has gone; libmicrohttpd then closes the connection. */
 #ifndef SERVER_HTTP_INTERNAL_H
 #define SERVER_HTTP_INTERNAL_H
 
@@ -43,7 +43,7 @@ struct http {
     uint64_t unread_bytes;        /* Bytes of all answers that clients have not read. */
     uint64_t bodies_bytes;        /* Bytes of all bodies that have not been parsed yet. */
     struct event_log *access_log; /* NULL = none. */
-    bool access_to_stderr;
+    bool access_to_stderr;        /* Lines of the access log also go to the process's log. */
     uint64_t access_dropped; /* Dropped lines of `access_log` that the metrics count already. */
     bool access_warned;      /* A warning about dropped lines was logged. */
     uint64_t ledger_lost;    /* Lost answers of the ledger that the metrics count already. */
@@ -74,7 +74,7 @@ struct exchange {
     uint32_t api_key_index;    /* API_KEY_NONE = none. */
     uint32_t api_key_secret;   /* secret_number of struct api_key_shown. */
     bool key_revoked;          /* The key was removed from the key file, or got another secret. */
-    bool is_administrator;     /* This was checked, and the client may use /admin. */
+    bool is_administrator;     /* The check of access has found that the client may use /admin. */
     bool is_preflight;         /* A browser's OPTIONS request (web.c). */
     struct http_audit *audit;  /* The prepared audit line; NULL = none, or written. */
     struct text body;          /* The body so far; its bytes count in http->bodies_bytes. */
@@ -98,7 +98,7 @@ struct exchange {
     bool counts_as_open; /* The body went to a text thread; counts in http->open_answers. */
     bool socket_watched; /* The socket is in http->epoll. */
     bool suspended;      /* libmicrohttpd has suspended the connection. */
-    bool client_gone;    /* The client has gone, or is too slow. */
+    bool client_gone;    /* The client has gone, or its connection must be closed. */
     bool is_changed;     /* The exchange is in the list http->changed_exchanges. */
     struct exchange *next_changed;
     bool streams; /* The exchange is in the list from http->oldest_stream on. */
@@ -138,7 +138,8 @@ struct route {
 /* Returns the route of a URL's path; NULL = none. Slashes at the end are ignored. If a route's path
  * ends with a slash, the URL has one more part, which is copied to `path_tail`. /v1/models/NAME
  * matches only the names of the served model and of its adapters; `path_tail` is then the adapter's
- * number, "0" for the model. "/" exists if http_page_served. */
+ * number, "0" for the model. No slash at the end is ignored there. "/" exists if
+ * http_page_served. */
 const struct route *http_route_find(const struct http *h, const char *url,
                                     char path_tail[LIMIT_NAME_BYTES]);
 bool http_route_allows(const struct route *route, const char *method);
@@ -216,6 +217,7 @@ enum MHD_Result http_answer_machine_remove(struct exchange *exchange);
 
 /* Returns true if the config (http/page) allows GET /. */
 bool http_page_served(const struct http *h);
+/* The function `answer` of the route "/". */
 enum MHD_Result http_page_answer(struct exchange *exchange);
 
 /* --- audit.c --- */
@@ -329,8 +331,8 @@ void http_web_answer_add(const struct exchange *exchange, struct MHD_Response *r
  * returns false, *error is a 401 or 403. */
 bool http_access_check(struct exchange *exchange, struct api_error *error);
 /* Checks again when the body has arrived, and when a text thread has read it: returns true if the
- * exchange's key was not revoked and still has the right. If it returns false, *error is a 401 or
- * 403. */
+ * exchange has no key, or its key was not revoked and still has the right. If it returns false,
+ * *error is a 401 or 403. */
 bool http_access_check_again(struct exchange *exchange, struct api_error *error);
 bool http_peer_is_loopback(const struct exchange *exchange);
 

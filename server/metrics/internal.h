@@ -1,6 +1,7 @@
 /* metrics_internal: the structs and functions that the files of server/metrics/ share. metrics.c
- * stores the figures. render.c writes the page; versions.c, kv.c, stages.c, others.c, slo.c and
- * process.c write parts of the page. problems.c finds the present problems. Only these files
+ * stores most figures. render.c writes the page; versions.c, kv.c, stages.c, others.c, slo.c and
+ * process.c write parts of the page, and store some figures of these parts. problems.c finds the
+ * present problems. Only these files
  * include this header; callers use metrics.h. Everything runs on the gateway's event loop thread.
  * Only process.c measures: the gateway's own process. */
 #ifndef SERVER_METRICS_INTERNAL_H
@@ -131,7 +132,7 @@ double metrics_row_value(const struct metrics_row *row, const void *values);
 void metrics_family(struct text *out, const char *name, const char *type, const char *help);
 /* Appends `before`, then NAME="VALUE" with escapes. */
 void metrics_label_add(struct text *out, const char *before, const char *name, const char *value);
-/* Appends machine="…",pool="…". */
+/* Appends machine="…",pool="…". The pool is that of the machine's config. */
 void metrics_machine_labels(struct text *out, const struct metrics *m, uint32_t machine);
 /* Appends " VALUE\n". */
 void metrics_value_add(struct text *out, double value);
@@ -158,7 +159,8 @@ double metrics_process_files(void);
 void metrics_versions_render(struct text *out, const struct metrics *m);
 
 /* kv.c */
-/* Returns the share of the token machines' KV blocks that are in use (1 = all). */
+/* Returns the share of the KV blocks of token machines and mixed machines that are in use and not
+ * only cached; 1 = all. */
 double metrics_kv_usage(const struct metrics *m);
 void metrics_kv_render(struct text *out, const struct metrics *m);
 

@@ -55,7 +55,7 @@ enum metrics_time {
     METRICS_PROMPT,   /* prompt batch began → first token sampled */
     METRICS_EXPOSED,  /* first token sampled → all KV at the token machine */
     METRICS_TRANSFER, /* first KV write → all KV at the token machine */
-    /* all KV there → second token sampled (waiting for a batch, and that batch) */
+    /* all KV at the token machine → second token sampled (the wait for a batch, and this batch) */
     METRICS_FIRST_DECODE,
     METRICS_TTFT,        /* arrival → first token at the gateway */
     METRICS_INTER_TOKEN, /* a token → the next one, at the gateway */
@@ -74,7 +74,7 @@ enum metrics_reason {
     METRICS_STOP,   /* An end token or a stop string ended the answer. */
     METRICS_LENGTH, /* The answer reached its length limit; or nothing was to be generated. */
     METRICS_ABORT,  /* The rest of the answer was no longer wanted. */
-    METRICS_ERROR,
+    METRICS_ERROR,  /* The request ended with an error. */
     METRICS_REASON_COUNT
 };
 
@@ -83,10 +83,10 @@ void metrics_request_ended(struct metrics *m, enum metrics_reason reason);
 /* Why a request was refused. */
 enum metrics_refusal {
     METRICS_REFUSED_QUEUE,     /* Too many requests wait in the gateway or on a machine. */
-    METRICS_REFUSED_OPEN,      /* The gateway has its most open requests. */
+    METRICS_REFUSED_OPEN,      /* The gateway has LIMIT_CLUSTER_REQUESTS open requests. */
     METRICS_REFUSED_LATE,      /* The first token would come later than the SLO allows. */
     METRICS_REFUSED_TOO_LONG,  /* The first token would be too late even on an idle cluster. */
-    METRICS_REFUSED_TOO_LARGE, /* No machine has KV memory for the request. */
+    METRICS_REFUSED_TOO_LARGE, /* The request is larger than the KV memory of any machine. */
     METRICS_REFUSED_WAIT,      /* The wait would be, or was, longer than scheduler/queue_ms. */
     METRICS_REFUSAL_COUNT
 };
@@ -96,16 +96,16 @@ void metrics_request_refused(struct metrics *m, enum metrics_refusal refusal);
 /* The limits of the config's `slo`. */
 enum metrics_slo { METRICS_SLO_TTFT, METRICS_SLO_TBT, METRICS_SLO_COUNT };
 
-/* Sets the limits, which then are bounds of the histograms of these times; 0 = no limit. If a limit
+/* Sets the limits, which then are bounds of the histograms of these times; 0 = not set. If a limit
  * has changed, the histograms that have this bound start again at 0. */
 void metrics_slo_set(struct metrics *m, uint32_t ttft_ms, uint32_t tbt_ms);
 /* Counts an answer that has ended. ttft_us: its time to the first token; tbt_us: its mean time
  * between tokens (0 = it has one token). failed: the answer ended with an error, so it is within no
  * limit, and the times are not read. */
 void metrics_slo_answer_add(struct metrics *m, bool failed, int64_t ttft_us, int64_t tbt_us);
-/* Sets the factors by which the traffic can grow: factors[i] until limit i of enum metrics_slo
- * breaks, factors[METRICS_SLO_COUNT] until any limit breaks. NULL = the factors are not known, and
- * not on the page. */
+/* Sets the factors by which the traffic can grow until the SLO breaks: factors[i] for part i of
+ * enum headroom_part (scheduler/headroom.h), shown with the labels slo="ttft", "tbt" and "all".
+ * NULL = the factors are not known, and not on the page. */
 void metrics_headroom_set(struct metrics *m, const double *factors);
 /* Counts an iteration of the event loop that took `us` microseconds without its sleep. */
 void metrics_iteration_add(struct metrics *m, int64_t us);
@@ -120,7 +120,7 @@ enum metrics_value { GATEWAY_COUNTERS(METRICS_VALUE) METRICS_VALUE_COUNT };
 #undef METRICS_VALUE
 
 void metrics_counter_add(struct metrics *m, enum metrics_value counter, uint64_t by);
-/* METRICS_CERTIFICATE_EXPIRES is in seconds since 1970; 0 = no certificate. */
+/* Sets a gauge. METRICS_CERTIFICATE_EXPIRES is in seconds since 1970; 0 = no certificate. */
 void metrics_value_set(struct metrics *m, enum metrics_value value, uint64_t to);
 
 /* Sets the numbers of lines of the event log. has_log = false: there is no event log. */

@@ -1,6 +1,7 @@
 /* admin_screen: writes what `cleave top` shows of one gateway, such as its state, problems,
- * latencies and machines, as plain lines. top.c makes every call, on the main thread; it sends the
- * requests to the gateways and cuts the lines to the terminal's width. This part keeps no state. */
+ * latencies and machines, as plain lines. top.c makes every call, on the main thread. top.c sends
+ * the requests to the gateways and cuts the lines to the terminal's width. This part keeps no
+ * state. */
 #ifndef TOOLS_ADMIN_SCREEN_H
 #define TOOLS_ADMIN_SCREEN_H
 

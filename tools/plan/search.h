@@ -1,8 +1,8 @@
 /* plan_search: finds the best split into prompt and token machines for each cell. A cell is a kind
  * of machine for prompts, a kind of machine for tokens, and the amount that is fixed. With cost,
  * power or the number of machines fixed, the best split serves the most requests per second within
- * the SLO. With the rate fixed, it is the cheapest split, the split with the least power, or the
- * split with the fewest machines. Of equal splits, the one furthest below the SLO's limits is best.
+ * the SLO. With the rate fixed, the best split is the split with the least cost or power, or with
+ * the fewest machines. Of equal splits, the split furthest below the SLO's limits is best.
  *
  * The search assumes that a mix that meets the SLO also meets it at a lower rate and with one more
  * token machine. So each split has a boundary: the largest value that meets the SLO (points.h says

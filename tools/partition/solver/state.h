@@ -115,6 +115,7 @@ struct partition_place {
     uint32_t used[PARTITION_HOSTS_MAX];
 };
 
+/* Sets *place to the first state. */
 void partition_place_first(const struct partition *p, struct partition_place *place);
 /* Goes to the next state. Returns false if *place is the last state. */
 bool partition_place_next(const struct partition *p, struct partition_place *place);
@@ -130,7 +131,8 @@ struct partition_move {
     uint32_t replicas_max;
     uint32_t per_host; /* Devices of this kind on a host. */
     uint32_t index;    /* Use of the open host before the stage, as an index. */
-    uint32_t base;     /* First slot of the state's host vector, one stage later. */
+    /* First slot of the state's host vector; if p->stages is given, with one stage more. */
+    uint32_t base;
 };
 
 #define PARTITION_MOVES_MAX (PARTITION_HOSTS_MAX * PARTITION_KINDS_MAX)
