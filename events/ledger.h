@@ -67,9 +67,9 @@ struct ledger_counts {
  * second file does not have the layout of this release, ST_IO, or ST_NO_MEMORY (also if the path is
  * too long). Errors name the path. */
 enum status ledger_open(const char *path, struct ledger **out, struct error *error);
-/* Waits until the lines are written, at most a second, then frees the ledger. After a longer write,
- * the thread still uses the memory, and it stays. The next process that opens the ledger writes the
- * lines that are left. NULL is fine. */
+/* Waits until the lines are written, at most a second, then frees the ledger. If a write takes
+ * longer, the ledger's memory stays allocated, because the thread still uses it. The next process
+ * that opens the ledger writes the lines that are left. NULL is fine. */
 void ledger_close(struct ledger *ledger);
 
 /* Opens the ledger's file again, because another program may have moved it. Returns ST_IO if that

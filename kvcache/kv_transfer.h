@@ -1,7 +1,7 @@
 /* kv_transfer: the layout of KV memory (arena), and the plan of a transfer: which bytes of a layer
  * are written to which offsets of another process's KV memory. kv_targets.c, kvcache/tiers/ and
- * machine/ compute sizes and offsets of KV memory with these functions. The functions own nothing
- * and may be called on any thread. They access no KV memory and send nothing. */
+ * machine/ call these functions, for sizes and offsets of KV memory. The functions own nothing and
+ * may be called on any thread. They access no KV memory and send nothing. */
 #ifndef KVCACHE_KV_TRANSFER_H
 #define KVCACHE_KV_TRANSFER_H
 
