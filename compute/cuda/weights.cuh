@@ -1,7 +1,7 @@
 /* weights: the layout of a matrix's weights on the device, and how 8 of them are read. weights.cu
- * writes the layout, on the host; the kernels of gemv*.cu, dequantize.cu and elementwise.cu read
- * it. No other file includes this header. It has no state, and copies nothing between host and
- * device.
+ * writes the layout, on the host; the kernels of gemv*.cu, dequantize.cu, elementwise.cu and
+ * experts.cu read it. No other file includes this header. It has no state, and copies nothing
+ * between host and device.
  *
  * Float types, including F8_E4M3, keep the file's elements; each row is padded with zeros to 16
  * bytes. For the scales of F8_E4M3 see kernels.cuh.
@@ -11,9 +11,9 @@
  *
  * A row of a quantised type is divided into steps of 256 columns (the last one padded with zeros),
  * each of two units of 128, each of four groups of 32. A group is read by four lanes t = 0 … 3 of a
- * warp, 8 elements each: a chunk. A chunk's columns in the group are 8t … 8t + 7; for types
- * with scales per 16 columns (weights_halves), 4t … 4t + 3 and 16 + 4t … 16 + 4t + 3. A lane thus has the elements of
- * each chunk in the order that an operand of mma.m16n8k16 needs (gemv_mma.cuh).
+ * warp, 8 elements each: a chunk. A chunk's columns in the group are 8t … 8t + 7, or, for types
+ * with scales per 16 columns (weights_halves), 4t … 4t + 3 and 16 + 4t … 16 + 4t + 3. A lane thus
+ * has the elements of each chunk in the order that an operand of mma.m16n8k16 needs (gemv_mma.cuh).
  *
  * Quants of a step: [unit 0][unit 1][high bits of unit 0][high bits of unit 1]
  * - Nibbles: a unit is 64 bytes, 16 for each t, with a word for each group. Element e of the word
@@ -150,8 +150,7 @@ static __device__ __forceinline__ float weights_f8_scale(const struct cuda_weigh
     return reinterpret_cast<const float *>(w.scales + block * w.scale_row_bytes)[right];
 }
 
-/* Replaces four nibbles, in the low 16 bits of `four`, by the bytes of `codes` that they are indices
- * of. */
+/* Replaces four nibbles, in the low 16 bits of `four`, by the bytes of `codes` at these indices. */
 static __device__ __forceinline__ uint32_t weights_lookup(const uint32_t (&codes)[4], uint32_t four)
 {
     const uint32_t index = four & 0x7777u;

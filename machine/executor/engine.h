@@ -66,7 +66,8 @@ struct engine_job {
      * wait for them (options.turns). */
     uint32_t turn_us;
     uint64_t used_us; /* Result: time that the job has taken, without waiting for turns. */
-    bool abandoned;   /* Result: the job ended early (engine_abandon) and has no other results. */
+    /* Result: the job ended early (engine_abandon). Of the other results, only used_us is set. */
+    bool abandoned;
 };
 
 struct engine_options {
