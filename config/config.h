@@ -36,8 +36,8 @@ struct config_machine {
     char address[LIMIT_ADDRESS_BYTES];
     char device[32];   /* Such as "cpu", "cuda:0" or "wait:100+2". */
     bool cpu_fallback; /* Use the CPU if the GPU cannot be used; false = do not start. */
-    /* The activations of prompts are E4M3 (8-bit floats) if the weights are E4M3 and the GPU
-     * multiplies E4M3 values. */
+    /* In batches of more than 16 rows, such as prompts, activations are E4M3 (8-bit floats) if the
+     * weights are E4M3 and the GPU multiplies E4M3 values. */
     bool f8_activations;
     /* The value of the key `stages` as JSON, which config_stages reads; empty = no value, or 1. */
     char stages[2048];
@@ -252,9 +252,9 @@ struct config_host_share {
 void config_machine_share(const struct config_machine *machine, struct config_host_share *out);
 
 /* Returns true if the machine has a draft model: the config names one and allows drafts
- * (scheduler/speculative_tokens above 0), the machine is not in the prompt pool, and its own
- * process computes (it has no stages; with a draft layer: on a CPU). Requires that config_check has
- * accepted the config. */
+ * (scheduler/speculative_tokens above 0), the machine is not in the prompt pool and has no stages,
+ * and, if the draft model is a draft layer, the machine does not use a GPU. Requires that
+ * config_check has accepted the config. */
 bool config_machine_drafts(const struct config *config, const struct config_machine *machine);
 
 /* Sizes of models' files. */
@@ -293,6 +293,7 @@ enum status config_load(const char *path, struct config *out, struct error *erro
 enum status config_parse(const char *text, size_t text_bytes, const char *source_name,
                          struct config *out, struct error *error);
 
+/* Receives the text of one mistake, which is valid during the call. */
 typedef void (*config_mistake_call)(void *self, const char *text);
 
 /* Reads a file as config_load does, but goes on after a mistake in a key, and calls on_mistake with
@@ -396,6 +397,7 @@ struct config_change {
     char new_value[80];        /* New value as JSON, possibly truncated; "none" = no value. */
 };
 
+/* Receives one change; *change is valid during the call. */
 typedef void (*config_change_call)(void *self, const struct config_change *change);
 
 /* Calls on_change for every key whose values differ in the two configs, except `source`, pools and

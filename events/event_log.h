@@ -29,14 +29,14 @@ struct event_log_counts {
 enum status event_log_open(const char *path, struct event_log **out, struct error *error);
 /* Waits until the lines in the buffers are written, at most one second. Then closes the file and
  * frees the log. If the lines are not written within this second, the file stays open and the
- * memory stays allocated, because the thread still uses both. NULL is fine. */
+ * memory stays allocated, because the thread still uses them. NULL is fine. */
 void event_log_close(struct event_log *log);
 
 /* Adds one line, given without its line feed. The line is copied. Where lines are missing in the
  * file, a line {"dropped":N} reports N of them before the next line. */
 void event_log_add(struct event_log *log, const char *line, size_t line_bytes);
 
-/* Returns true if both logs write to the same file. */
+/* Returns true if the two logs write to one file. */
 bool event_log_same_file(const struct event_log *first, const struct event_log *second);
 
 /* Returns the counts since event_log_open. */

@@ -63,7 +63,7 @@ void turns_begin(struct turns *turns, uint32_t slice_us);
 /* Called between layers. If the turn has lasted slice_us and other processes wait, or if the turn
  * was taken back, ends the turn and waits for this process's next turn. */
 void turns_yield(struct turns *turns);
-/* Returns the microseconds since turns_begin returned, without those spent waiting in turns_yield;
+/* Returns the microseconds since turns_begin returned, without the time of waiting in turns_yield;
  * 0 if `turns` is NULL. */
 uint64_t turns_used_us(const struct turns *turns);
 /* Ends the turn. */

@@ -18,8 +18,8 @@
  * the KV heads follow each other, and all have the same size. So consecutive heads are contiguous,
  * and are laid out like a block of an arena that has only these heads. */
 struct kv_arena {
-    struct layer_groups groups;
-    uint32_t first_layer; /* Layers first_layer to first_layer + layer_count - 1. */
+    struct layer_groups groups; /* Layer groups of the model. */
+    uint32_t first_layer;       /* Layers first_layer to first_layer + layer_count - 1. */
     uint32_t layer_count;
     uint32_t head_first; /* KV heads head_first to head_first + head_count - 1 of each layer. */
     uint32_t head_count;

@@ -58,7 +58,7 @@ enum machine_pick_use {
 
 /* A token that a batch adds to the answer of one of its items. */
 struct machine_pick {
-    uint32_t item;
+    uint32_t item; /* Index in machine_batch.items. */
     enum machine_pick_use use;
     uint32_t sample; /* Index in machine_batch.samples, unless the token is certain. */
     uint32_t token;  /* Of a certain token: its id. */
@@ -101,7 +101,7 @@ struct machine {
     struct sched_paths prompt_paths; /* Gives the path of the next prompt. */
     struct sched_paths token_paths;  /* Gives the path of the next reservation. */
     struct transport *transport;
-    struct kv_pool *kv;
+    struct kv_pool *kv;                /* The block pool. */
     struct kv_prefix *prefix;          /* NULL = off. */
     struct machine_prefixes *prefixes; /* NULL = off. */
     struct machine_tiers *tiers;       /* NULL = off. */
@@ -117,10 +117,10 @@ struct machine {
     struct sched_pace_limits pace_limits; /* The limits in effect. */
     uint32_t prompt_turn_us;              /* Length of the turn of the latest batch with prompts. */
     struct prompt_links *links;
-    struct prompt_pool *prompt_pool;
-    struct token_pool *token_pool;
-    uint32_t batch_count;          /* Most batches in flight. */
-    struct machine_batch *batches; /* [batch_count], by the scheduler's batch slot. */
+    struct prompt_pool *prompt_pool; /* Requests whose prompts this machine computes. */
+    struct token_pool *token_pool;   /* Requests whose answers this machine generates. */
+    uint32_t batch_count;            /* Most batches in flight. */
+    struct machine_batch *batches;   /* [batch_count], by the scheduler's batch slot. */
     /* The scheduler's next batch, before it is copied to `batches`. */
     struct sched_batch next_batch;
     /* epoll descriptor that watches the descriptors of the transport, the executor, the
@@ -129,7 +129,7 @@ struct machine {
 
     uint32_t gateway_count;
     struct machine_gateway gateways[MACHINE_GATEWAYS_MAX];
-    struct machine_demand demand;
+    struct machine_demand demand; /* Demand of all gateways. */
     enum pool home_pool;  /* The home pool with the highest serial; at first that of the config. */
     uint64_t home_serial; /* Serial of home_pool (message_role.serial); 0 = from the config. */
     struct doomed doomed; /* Peers to disconnect at the end of the iteration. */
@@ -158,11 +158,12 @@ void machine_batch_close(struct machine *m);
 /* Ends all batches in flight without results. Requires that the executor has stopped. */
 void machine_batch_abandon(struct machine *m);
 
-/* prefixes.c: reports of the prefix cache to gateways. machine_prefixes_open requires an empty
- * prefix cache. machine_prefixes_report sends the changes since its previous call, and all prefixes
- * to a gateway that does not know them; no effect if `prefixes` is NULL. */
+/* prefixes.c: reports of the prefix cache to gateways. */
+/* Begins to record changes. Requires an empty prefix cache. Returns ST_NO_MEMORY on failure. */
 enum status machine_prefixes_open(struct machine *m);
 void machine_prefixes_close(struct machine *m);
+/* Sends the changes since the previous call to each gateway, and all prefixes to a gateway that
+ * does not know them. No effect if `prefixes` is NULL. */
 void machine_prefixes_report(struct machine *m);
 
 /* gateways.c */
@@ -265,9 +266,11 @@ void machine_gateway_message(struct machine *m, struct transport_peer *peer,
 void machine_request_refuse(struct machine *m, struct transport_peer *gateway,
                             const struct message_request *request, enum status status,
                             const char *text);
-/* Return the functions that the transport, prompt_pool and token_pool call. */
+/* Returns the functions that the transport calls. */
 struct transport_events machine_transport_events(void);
+/* Returns the functions that prompt_pool calls. */
 struct prompt_pool_calls machine_prompt_calls(void);
+/* Returns the functions that token_pool calls. */
 struct token_pool_calls machine_token_calls(const struct machine *m);
 /* Encodes and queues a message. If the peer's queue is full, the peer is put into `doomed`. If the
  * message cannot be encoded, the function only logs this. */
@@ -277,13 +280,16 @@ void machine_peers_drop(struct machine *m);
 
 /* targets.c: passes calls on between prompt_links, the request tables and the executor. Each
  * function implements a function pointer of these parts, whose header describes the call. */
+/* prompt_links_options.link_changed, link_measured, peer_lost, target_prepare and target_drop. */
 void machine_link_report(void *self, const struct message_link *link);
 void machine_link_measured(void *self, const struct message_link *link);
 void machine_link_lost(void *self, struct transport_peer *peer, const char *text);
 void machine_target_prepare(void *self, uint32_t target, const struct message_peer *machine,
                             struct transport_peer *peer, const struct message_stages *stages);
 void machine_target_drop(void *self, uint32_t target);
+/* executor_calls.target_changed. */
 void machine_target_link(void *self, uint32_t target, bool up, const char *text);
+/* executor_calls.target_flushed. */
 void machine_target_flushed(void *self, uint64_t cookie, enum status status);
 /* executor_calls.writer_changed. */
 void machine_target_writer(void *self, uint32_t stage, const struct stage_writer *writer);
@@ -291,6 +297,7 @@ void machine_target_writer(void *self, uint32_t stage, const struct stage_writer
 void machine_target_awaited(void *self, uint64_t cookie);
 /* token_pool_calls.await_changed of a machine with stages. */
 void machine_target_await(void *self, const struct token_await *await, bool has_ended);
+/* prompt_pool_calls.push, copy and flush. */
 enum status machine_target_push(void *self, struct kv_push *push, uint32_t layer_end);
 enum status machine_target_copy(void *self, uint32_t own_path, const struct kv_push *push,
                                 uint64_t cookie);

@@ -105,7 +105,7 @@ bool attention_prompt_takes(enum attention_shape shape, uint32_t head_dim, uint3
 /* Queues the rows of sequences with more than ATTENTION_TOKEN_ROWS rows. */
 void attention_prompt(cudaStream_t stream, const struct attention *a, uint32_t head_dim,
                       enum attention_shape shape);
-/* Queues the other rows; all = true: queues every row of the batch. */
+/* Queues the rows of the other sequences; all = true: queues every row of the batch. */
 void attention_token(cudaStream_t stream, const struct attention *a, uint32_t head_dim, bool all);
 
 /* Allows a kernel `bytes` of dynamic shared memory, and as many blocks per multiprocessor as fit.

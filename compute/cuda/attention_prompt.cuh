@@ -30,7 +30,7 @@ template <int SHAPE, int HEAD_DIM, int DTYPE, bool IN_PARTS> struct prompt_shape
     static constexpr int V_STRIDE = DIM + 8;
     static constexpr int K_BYTES = DIM * K_STRIDE * 2;
     static constexpr int V_BYTES = BC * V_STRIDE * 2;
-    /* K, V, and the scales of both. */
+    /* K, V, the scales of K, and the scales of V. */
     static constexpr int STAGE_BYTES = K_BYTES + V_BYTES + 2 * BC * 2;
     static constexpr int Q_BYTES = ROWS * V_STRIDE * 2;
     /* Includes the addresses (prompt_place) of two steps. */

@@ -168,9 +168,10 @@ void cuda_gemv_set(cudaStream_t stream, const struct cuda_weights *const *w,
 struct cuda_experts {
     struct compute_gate kind;
     uint32_t first, count; /* This process has experts [first, first + count). */
+    /* Experts of each row (used), numbers of a row (hidden), numbers inside an expert (ffn). */
     uint32_t used, hidden, ffn;
     const struct cuda_weights *gate, *up, *down;  /* [count] */
-    const float *gate_bias, *up_bias, *down_bias; /* [count × rows]; NULL = none. */
+    const float *gate_bias, *up_bias, *down_bias; /* [count × rows of a matrix]; NULL = none. */
     const uint32_t *ids;                          /* [rows × used] */
     const float *weights;                         /* [rows × used] */
     __nv_bfloat16 *between;                       /* [rows × used × ffn]; or: */
@@ -187,16 +188,17 @@ void cuda_experts_run(cudaStream_t stream, const struct cuda_experts *e, enum co
 /* x[r] *= sigmoid(gates[r]). */
 void cuda_row_gate(cudaStream_t stream, const float *gates, uint32_t rows, uint32_t cols, float *x);
 
-/* dequantize.cu: writes the weights as [rows × cols] of bf16, or of fp32. */
+/* dequantize.cu: writes the weights as [rows × cols] of bf16. */
 void cuda_dequantize(cudaStream_t stream, const struct cuda_weights *w, __nv_bfloat16 *out);
+/* Writes the weights as [rows × cols] of fp32. */
 void cuda_dequantize_f32(cudaStream_t stream, const struct cuda_weights *w, float *out);
 
 /* quantize_f8.cu: converts bf16 rows to E4M3, with one scale per row. Requires cols to be a
  * multiple of 16. */
 void cuda_quantize_rows(cudaStream_t stream, const __nv_bfloat16 *a, uint32_t rows, uint32_t cols,
                         uint8_t *out, float *scales);
-/* Converts bf16 rows to E4M3, with one scale per 128 columns of a row. scales: [cols /
- * 128][stride], stride ≥ rows. Requires cols to be a multiple of 128. */
+/* Converts bf16 rows to E4M3, with one scale per 128 columns of a row. The scales are
+ * [cols / 128][stride], stride ≥ rows. Requires cols to be a multiple of 128. */
 void cuda_quantize_groups(cudaStream_t stream, const __nv_bfloat16 *a, uint32_t rows, uint32_t cols,
                           uint32_t stride, uint8_t *out, float *scales);
 /* y[r][n] (+)= product[r][n] * a_scales[r] * w_scales[n]. */

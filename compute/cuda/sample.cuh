@@ -82,13 +82,14 @@ static __device__ __forceinline__ float sample_weight(float logit, float top, fl
     return sample_exp(temperature == 1.0f ? x : __fdiv_rn(x, temperature));
 }
 
-/* Maps a logit to an unsigned number of the same order, and back. */
+/* Maps a logit to an unsigned number: a greater logit has a greater number. */
 static __device__ __forceinline__ uint32_t sample_order(float logit)
 {
     const uint32_t bits = __float_as_uint(sample_clean(logit) + 0.0f);
     return bits ^ ((0u - (bits >> 31)) | 0x80000000u);
 }
 
+/* Returns the logit that sample_order has mapped to this number. */
 static __device__ __forceinline__ float sample_logit(uint32_t order)
 {
     return __uint_as_float(order >> 31 != 0 ? order ^ 0x80000000u : ~order);

@@ -135,8 +135,8 @@ static __device__ __forceinline__ float weights_bf16(uint32_t bits)
     return __uint_as_float(bits << 16);
 }
 
-/* Converts E4M3 in the low byte. Weights have no NaN. Its bits are those of an fp32 number that is
- * 2^120 times too small. */
+/* Converts the E4M3 number in the low byte. Weights have no NaN. The bits of the number, moved to
+ * their places in fp32, give a number that is 2^120 times too small. */
 static __device__ __forceinline__ float weights_e4m3(uint32_t byte)
 {
     return __uint_as_float((byte & 0x80u) << 24 | (byte & 0x7fu) << 20) * 0x1p120f;
@@ -166,9 +166,9 @@ static __device__ __forceinline__ uint2 weights_decode(const uint32_t (&codes)[4
                       weights_lookup(codes, __byte_perm(word, 0, 0x0031)));
 }
 
-/* Reads the scales and the minima (of elements 0 … 3 and of 4 … 7) of group `group` of a step. They
- * do not depend on t: with scales per 16 columns, the two halves of every chunk have different
- * scales. */
+/* Reads the scales and the minima of group `group` of a step: entry 0 for elements 0 … 3 of a
+ * chunk, entry 1 for elements 4 … 7. They are equal for all t. The two entries differ only for
+ * types with scales per 16 columns. */
 template <enum compute_type TYPE>
 static __device__ __forceinline__ void weights_scale(const uint8_t *row, uint32_t steps,
                                                      uint32_t step, uint32_t group, float factor,

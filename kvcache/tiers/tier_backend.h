@@ -35,7 +35,7 @@ struct tier_backend;
  * The text of an error says what is wrong, and in which file or server; ST_NOT_FOUND may have no
  * text. */
 struct tier_backend_ops {
-    enum tier_kind kind;
+    enum tier_kind kind; /* For logs and statistics. */
 
     /* Makes the store ready. Called before every other function except `close`. `identity` is a
      * digest of what decides the content of KV, such as the model (tier_identity_make);

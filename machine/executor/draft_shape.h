@@ -13,9 +13,9 @@
 
 /* All zeros = the machine has no draft model. */
 struct draft_shape {
-    struct model_hyper hyper;
-    uint32_t context_tokens; /* Longest context for which the draft model drafts tokens. */
-    uint64_t block_bytes;    /* Bytes of a KV block, all layers together. */
+    struct model_hyper hyper; /* Hyper-parameters of the draft model. */
+    uint32_t context_tokens;  /* Longest context for which the draft model drafts tokens. */
+    uint64_t block_bytes;     /* Bytes of a KV block, all layers together. */
 };
 
 /* Reads the draft model's files. `target` is the machine's model; context_tokens is the longest

@@ -25,7 +25,7 @@ struct engine_sample {
     struct sample_context context; /* Valid until the job is done. */
     /* Bit id % 32 of word id / 32 is 1 if token `id` may be drawn; NULL = any token may. */
     const uint32_t *allowed;
-    struct sampled result;
+    struct sampled result; /* Result: the token. */
     /* Result: [hidden], the row's final vector (forward_final_vector); NULL = not wanted. */
     float *final;
 };

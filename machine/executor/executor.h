@@ -34,7 +34,7 @@ struct executor_batch {
 
 /* A copy of KV between blocks of the machine and a slot of the staging memory (staging.h). */
 struct executor_copy {
-    uint32_t slot;
+    uint32_t slot;         /* Slot of the staging memory, < STAGING_SLOTS. */
     uint32_t span_count;   /* At most STAGING_SPANS_MAX. */
     uint32_t window_first; /* First span that is copied in layer groups with a window. */
     /* The block of span i in layer group g is blocks[g * stride + i]. Read during the call. */

@@ -76,7 +76,7 @@ struct pipeline_flight {
 /* A request whose stage processes have been sent AWAIT; indexed by its cookie modulo
  * LIMIT_MACHINE_REQUESTS. */
 struct pipeline_await {
-    uint64_t cookie;
+    uint64_t cookie;     /* Number of the request (stage_await.cookie). */
     uint32_t unanswered; /* Stage processes that have not answered. */
 };
 
@@ -160,9 +160,9 @@ void pipeline_fail(struct pipeline *p, const char *format, ...)
 void pipeline_send(struct pipeline *p, struct stage_process *process,
                    const struct stage_message *message);
 
-/* In the functions below, names that end in _take handle the message of a stage process after which
- * they are named. Functions with a struct executor are operations of struct executor_ops, which
- * describes them. */
+/* Functions whose names end in _take handle the message of a stage process after which they are
+ * named. Functions with a struct executor are operations of struct executor_ops, which describes
+ * them. */
 
 /* pipeline_group.c: rank 0 of a stage makes a group; the head sends it to all ranks of the
  * stage. pipeline_group_take stores the group of a rank 0. */

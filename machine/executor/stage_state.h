@@ -58,8 +58,8 @@ struct stage_next {
 
 /* A request whose KV this process pushes; indexed by its cookie modulo LIMIT_MACHINE_REQUESTS. */
 struct stage_request {
-    uint64_t cookie;
-    enum status status; /* Of its latest write; < 0 = no more writes are made. */
+    uint64_t cookie;    /* Number of the request (prompt_push.cookie). */
+    enum status status; /* Result of the latest write; < 0 = no more writes are made. */
     bool flushing;      /* A flush is pending. */
 };
 
@@ -102,8 +102,8 @@ struct stage {
     struct stage_next next_processes[LIMIT_STAGE_PROCESSES];
     uint32_t target_serials[LIMIT_MACHINES]; /* Serial of the latest TARGET, by target. */
     uint32_t writer_count, writer_capacity;
-    struct stage_writer_link *writers;
-    struct stage_awaiting *awaiting; /* [LIMIT_MACHINE_REQUESTS], by AWAIT's table. */
+    struct stage_writer_link *writers; /* [writer_capacity], of which writer_count are in use. */
+    struct stage_awaiting *awaiting;   /* [LIMIT_MACHINE_REQUESTS], by AWAIT's table. */
     /* [block_count]: 1 + the index in `awaiting` of the request that awaits KV in the block; 0 =
      * none. */
     uint16_t *block_tables;

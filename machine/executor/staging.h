@@ -39,9 +39,10 @@ struct staging_side {
     uint32_t stride;
 };
 
-/* Computes the copies of one layer that both arenas have, from `source` to `target`: the KV heads
- * that both have of `span_count` spans (at most STAGING_SPANS_MAX). In layer groups with a window,
- * only the spans from window_first on are copied. Returns the number of runs. */
+/* Computes the copies of one layer that both arenas have, from `source` to `target`: of each of
+ * `span_count` spans (at most STAGING_SPANS_MAX), the KV heads that both arenas have. In layer
+ * groups with a window, only the spans from window_first on are copied. Returns the number of
+ * runs. */
 uint32_t staging_layer_runs(const struct staging_side *source, const struct staging_side *target,
                             uint32_t layer, uint32_t window_first, uint32_t span_count,
                             struct kv_run runs_out[STAGING_SPANS_MAX]);
