@@ -104,7 +104,8 @@ void kv_prefix_own_blocks_free(const struct kv_prefix *prefix, kv_owner_id owner
 /* A listener for prefixes that enter or leave the cache. A prefix is in the cache while its last
  * span has blocks in all layer groups. */
 struct kv_prefix_listener {
-    uint32_t step_spans; /* Only prefixes of k * step_spans spans are reported; at least 1. */
+    /* Only prefixes whose number of spans is a multiple of step_spans (>= 1) are reported. */
+    uint32_t step_spans;
     /* Called when a prefix has entered (held = true) or left (held = false) the cache, except by
      * kv_prefix_close. `hash` is the prefix's prefix_hash (common/prefix_hash.h). */
     void (*changed)(void *self, uint64_t hash, bool held);

@@ -95,14 +95,14 @@ struct executor_ops {
     enum status (*target_push)(struct executor *e, struct kv_push *push, uint32_t layer_end);
     /* Makes the stage processes write KV that they already have, in all layers; push->layer is not
      * used. NULL for an executor without pushes_kv, which has target_push instead. own_path,
-     * cookie: as for target_flush, which must follow. Returns ST_TOO_LARGE if the blocks do not fit
-     * one message, or ST_NO_MEMORY. */
+     * cookie: as for target_flush; the caller calls target_flush afterwards. Returns ST_TOO_LARGE
+     * if the blocks do not fit one message, or ST_NO_MEMORY. */
     enum status (*target_copy)(struct executor *e, uint32_t own_path, const struct kv_push *push,
                                uint64_t cookie);
     /* Requests a flush: executor_calls.target_flushed reports when the KV that was written for
-     * `cookie` to the target has arrived. own_path: the request's path through this machine; path:
-     * its path through the target. requested: the executor pushes KV itself, and the request's last
-     * push has requested the flush already. */
+     * `cookie` to the target has arrived. own_path: the request's path through this machine. path:
+     * the request's path through the target. requested: the executor pushes KV itself, and the
+     * request's last push has requested the flush already. */
     void (*target_flush)(struct executor *e, uint32_t own_path, uint32_t target, uint32_t path,
                          uint64_t cookie, bool requested);
 
