@@ -24,8 +24,8 @@
 
 /* Demand: of one gateway since it connected, or of all gateways since the machine started. */
 struct machine_demand {
-    uint64_t prompt_tokens; /* Tokens of all PREFILLs, except those that copy a running answer. */
-    uint64_t answers;       /* Number of all RESERVEs, except those for a copy. */
+    uint64_t prompt_tokens; /* Tokens of all PREFILLs, except PREFILLs that only copy KV. */
+    uint64_t answers;       /* Number of all RESERVEs, except RESERVEs for a copy of KV. */
 };
 
 /* A gateway that is connected to the machine. */
