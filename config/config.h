@@ -36,13 +36,14 @@ struct config_machine {
     char address[LIMIT_ADDRESS_BYTES];
     char device[32];   /* Such as "cpu", "cuda:0" or "wait:100+2". */
     bool cpu_fallback; /* Use the CPU if the GPU cannot be used; false = do not start. */
-    /* The activations of prompts are E4M3 (8-bit floats) if the weights are E4M3 and the GPU
-     * multiplies E4M3 values. */
+    /* In batches of more than 16 rows, such as prompts, activations are E4M3 (8-bit floats) if the
+     * weights are E4M3 and the GPU multiplies E4M3 values. */
     bool f8_activations;
-    /* The value of the key `stages` as JSON, which config_stages reads; empty = no value. */
+    /* The value of the key `stages` as JSON, which config_stages reads; empty = no value, or 1. */
     char stages[2048];
     uint32_t tensor_parallel; /* Ranks of each stage that does not set its own number. */
     uint32_t threads;         /* 0 = one for each core of the host. */
+    /* KV memory for all layers together. Each replica of a stage takes the stage's part. */
     uint64_t kv_memory_bytes;
     /* Value of UCX_NET_DEVICES for this machine; empty = the value of transport.ucx_devices. */
     char ucx_devices[128];
@@ -159,8 +160,9 @@ struct config {
     } log;
     struct {
         uint32_t prompt_batch_tokens;
-        uint32_t prompt_fill_tokens;  /* Or CONFIG_AUTO. */
-        uint32_t micro_batch_tokens;  /* 0 = the best by the profile; prompt_fill_tokens without. */
+        uint32_t prompt_fill_tokens; /* Or CONFIG_AUTO. */
+        /* 0 = the best by the profile, or prompt_fill_tokens if there is no profile. */
+        uint32_t micro_batch_tokens;
         uint32_t mixed_prompt_tokens; /* Or CONFIG_AUTO. */
         uint32_t batch_sequences_max;
         uint32_t speculative_tokens; /* 0 = no drafts. */
@@ -250,9 +252,9 @@ struct config_host_share {
 void config_machine_share(const struct config_machine *machine, struct config_host_share *out);
 
 /* Returns true if the machine has a draft model: the config names one and allows drafts
- * (scheduler/speculative_tokens above 0), the machine is not in the prompt pool, and its own
- * process computes (it has no stages; with a draft layer: on a CPU). Requires that config_check has
- * accepted the config. */
+ * (scheduler/speculative_tokens above 0), the machine is not in the prompt pool and has no stages,
+ * and, if the draft model is a draft layer, the machine does not use a GPU. Requires that
+ * config_check has accepted the config. */
 bool config_machine_drafts(const struct config *config, const struct config_machine *machine);
 
 /* Sizes of models' files. */
@@ -285,12 +287,13 @@ void config_default(struct config *out);
 /* Reads and checks a JSON file, which may have comments (//, or as in C). An unknown key is an
  * error; only "$schema" is ignored. *out is written only on success. Returns ST_NOT_FOUND or ST_IO
  * if the file cannot be read, ST_TOO_LARGE above 1 MiB, ST_NO_MEMORY, or ST_INVALID: the error then
- * names the file, the line and, unless the text is not JSON, the key. */
+ * names the file, the line and the key (no key if the text is not JSON). */
 enum status config_load(const char *path, struct config *out, struct error *error);
 /* Reads and checks a text as config_load does a file. Errors name source_name as the file. */
 enum status config_parse(const char *text, size_t text_bytes, const char *source_name,
                          struct config *out, struct error *error);
 
+/* Receives the text of one mistake, which is valid during the call. */
 typedef void (*config_mistake_call)(void *self, const char *text);
 
 /* Reads a file as config_load does, but goes on after a mistake in a key, and calls on_mistake with
@@ -301,7 +304,7 @@ typedef void (*config_mistake_call)(void *self, const char *text);
 bool config_load_all(const char *path, config_mistake_call on_mistake, void *self,
                      struct config *out);
 
-/* Sets one key from the text of a command line: the key "pools/prompt" to the value "2". A new
+/* Sets one key to a value from a command line, for example the key "pools/prompt" to "2". A new
  * value of `threads` or `kv/memory` also goes to each machine that has the old value. Returns
  * ST_INVALID or ST_NO_MEMORY, and *config is then unchanged. Errors begin with `source`
  * ("--listen"). */
@@ -336,8 +339,8 @@ enum status config_file_path(const struct config *config, const char *file,
 
 /* A low-rank adapter of the model. */
 struct config_adapter {
-    char name[64];
-    char path[LIMIT_PATH_BYTES];
+    char name[64];               /* The name by which requests choose the adapter. */
+    char path[LIMIT_PATH_BYTES]; /* The adapter's folder, as config_file_path makes the path. */
 };
 
 /* Reads adapter `index` (from 0) of the key `adapters`. Returns false if there are fewer adapters.
@@ -377,7 +380,9 @@ enum status config_machine_parse(const char *text, size_t text_bytes, const char
                                  const struct config *config, struct config_machine *out,
                                  struct error *error);
 
-/* What a reload of a changed config does with a key. */
+/* What a reload of a changed config does with a key. A changed `model` is an exception: it begins a
+ * model update, which also uses new values of some keys with CONFIG_RELOAD_NEVER
+ * (docs/configuration.md). */
 enum config_reload {
     CONFIG_RELOAD_NEVER,    /* The new value is used after the next start. */
     CONFIG_RELOAD_YES,      /* The new value is used at once. */
@@ -392,6 +397,7 @@ struct config_change {
     char new_value[80];        /* New value as JSON, possibly truncated; "none" = no value. */
 };
 
+/* Receives one change; *change is valid during the call. */
 typedef void (*config_change_call)(void *self, const struct config_change *change);
 
 /* Calls on_change for every key whose values differ in the two configs, except `source`, pools and
@@ -413,8 +419,9 @@ int config_machine_find(const struct config *config, const char *name);
  * empty entries of `machines`. Returns ST_IO or ST_NO_MEMORY on failure. */
 enum status config_write(const struct config *config, FILE *file);
 
-/* Print the table of keys: as markdown for docs/configuration.md, and as text for `--help`. */
+/* Prints docs/configuration.md, which contains the table of keys. */
 void config_print_reference(FILE *file);
+/* Prints the table of keys as text for `--help`. */
 void config_print_help(FILE *file);
 /* Prints the table as a JSON Schema (draft 7) of config files. Returns false if that failed. */
 bool config_print_schema(FILE *file);

@@ -111,9 +111,9 @@ bool config_pool_set(struct config *config, enum pool pool, const json_t *value,
  * local. */
 bool config_machine_set(struct config_machine *machine, const struct config_key *key,
                         const char *path, const json_t *value, struct config_fault *fault);
-/* Checks that machines that are not local have addresses, that addresses are unique, that stages
- * are right (config_stages_check), and that both phases have a machine, unless machines register in
- * etcd. */
+/* Checks that machines that are not local have addresses, that addresses are unique, and that
+ * stages are right (config_stages_check). Unless machines register in etcd, also checks that both
+ * phases have a machine. */
 bool config_machines_check(const struct config *config, struct config_fault *fault);
 
 /* --- stages.c --- */

@@ -3,7 +3,7 @@
  * lines, and a second file (the ledger's name and ".open"). The second file is mapped into memory
  * and holds the answers without a line: answers that have not ended, and answers whose lines are
  * not written yet. If the process is killed, the next process that opens the ledger writes these
- * lines. A crash of the host can lose the end of both files.
+ * lines. A crash of the host can lose the ends of the two files.
  *
  *   {"number":7,"began":"2026-11-26T10:00:00.123Z","ended":"…","request":"my-id",
  *    "answer":"chatcmpl-my-id","key":"team-a","model":"…","status":200,"finish":"stop",
@@ -36,7 +36,7 @@ struct ledger;
 /* An answer in the second file. The caller of ledger_begin may change the three token counts until
  * it calls ledger_end or ledger_drop; the other fields belong to ledger.c. */
 struct ledger_entry {
-    uint32_t state;
+    uint32_t state;  /* Used by ledger.c. */
     uint32_t status; /* HTTP status; 0 = the answer has not ended, or the process was killed. */
     uint64_t number;
     int64_t began_unix_ms;
@@ -67,9 +67,9 @@ struct ledger_counts {
  * second file does not have the layout of this release, ST_IO, or ST_NO_MEMORY (also if the path is
  * too long). Errors name the path. */
 enum status ledger_open(const char *path, struct ledger **out, struct error *error);
-/* Waits until the lines are written, at most a second, then frees the ledger. After a longer write,
- * the thread still uses the memory, and it stays. The next process that opens the ledger writes the
- * lines that are left. NULL is fine. */
+/* Waits until the lines are written, at most a second, then frees the ledger. If a write takes
+ * longer, the ledger's memory stays allocated, because the thread still uses it. The next process
+ * that opens the ledger writes the lines that are left. NULL is fine. */
 void ledger_close(struct ledger *ledger);
 
 /* Opens the ledger's file again, because another program may have moved it. Returns ST_IO if that

@@ -26,8 +26,8 @@ struct spans_counts {
  * https://, or is too long (LIMIT_PATH_BYTES); ST_UNSUPPORTED if libcurl is not installed;
  * ST_NO_MEMORY, also if no thread can be started. */
 enum status spans_open(const char *endpoint, struct spans **out, struct error *error);
-/* Waits until the remaining spans are sent, at most a second, and frees the part. After a longer
- * POST, the thread still uses the memory, and it stays. NULL is fine. */
+/* Waits until the remaining spans are sent, at most a second, then frees the part. If a POST takes
+ * longer, the part's memory stays allocated, because the thread still uses it. NULL is fine. */
 void spans_close(struct spans *spans);
 
 /* Adds spans: span_count JSON objects of OTLP, separated by commas. The text is copied. */

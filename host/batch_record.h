@@ -2,9 +2,9 @@
  * machine shares with the gateway. So the gateway can read the list after the machine's process has
  * died. The gateway's launcher (server/fleet/launcher.h) creates one record for each local machine
  * that it starts, and reads the record after a crash. The machine writes the record when a batch
- * starts and ends. Both do so on their event loop threads. Writing costs no system call. The reader
- * trusts nothing that the machine has written. Machines that the gateway did not start have no
- * record. */
+ * starts and ends. Gateway and machine make their calls on their event loop threads. Writing costs
+ * no system call. The reader trusts nothing that the machine has written. Machines that the gateway
+ * did not start have no record. */
 #ifndef HOST_BATCH_RECORD_H
 #define HOST_BATCH_RECORD_H
 

@@ -39,8 +39,8 @@ struct child_process {
     int keys_fd;  /* For child_keys_send; -1 = the child has no keys. */
 };
 
-/* Exit status of a machine if its device has failed, or if one of its stage processes has
- * crashed. */
+/* Exit status of a machine or stage process if its device has failed, and of a machine if one of
+ * its stage processes has crashed. */
 #define CHILD_EXIT_CRASHED 70
 /* Exit status of a machine if one of its stage processes was killed from outside. */
 #define CHILD_EXIT_KILLED 71

@@ -2,8 +2,8 @@
  * that the process is ready, what it does, and that it is alive. A message is a text in a datagram
  * on the Unix socket that the environment variable NOTIFY_SOCKET names (sd_notify(3)). The part
  * owns the connection to this socket. Without a service manager the functions send nothing; a
- * message that the manager does not take at once is lost. The main thread of a gateway or a machine
- * makes every call. */
+ * message that the manager does not take at once is lost. The main thread of a gateway, a machine
+ * or a stage process makes every call. */
 #ifndef HOST_NOTIFY_H
 #define HOST_NOTIFY_H
 

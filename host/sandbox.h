@@ -24,7 +24,7 @@ void sandbox_gateway_enter(const struct config *config, char text_out[SANDBOX_TE
  * the files), libraries, and files of the system. It may write only in kv/tiers/file/path, in
  * /dev/shm and /dev/hugepages, and to devices such as /dev/null and RDMA. Only the head of a
  * machine with stages may start processes, and only of this executable. Files are not limited if
- * transport/ucx_transports is set, nor in the stage processes of a machine with ranks. Limits
+ * transport/ucx_transports is set, and in the stage processes of a machine with ranks. Limits
  * nothing if cluster/sandbox is false or the machine uses a GPU. is_stage: this is a stage process.
  * text_out receives one line for the log. */
 void sandbox_machine_enter(const struct config *config, const struct config_machine *machine,

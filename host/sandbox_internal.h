@@ -28,7 +28,7 @@ void sandbox_path_add(struct sandbox_paths *paths, const char *path);
 struct sandbox_files {
     const struct sandbox_paths *readable; /* Files that may be read; NULL = all. */
     const struct sandbox_paths *writable; /* Files that may be read and written; not NULL. */
-    bool may_start_self; /* The process may start this executable; it may start no other one. */
+    bool may_start_self; /* The process may start this executable; false = it may start none. */
 };
 
 /* Returns the version of Landlock that the kernel has; 0 = none. */
@@ -37,9 +37,10 @@ int sandbox_landlock_version(void);
  * the kernel has no Landlock, ST_TOO_LARGE if a list overflowed, ST_IO if a system call fails. */
 enum status sandbox_files_limit(const struct sandbox_files *files, struct error *error);
 
-/* Makes a fixed list of system calls fail with EPERM, and clone3 with ENOSYS, so that the C library
- * uses clone. starts_processes: the process may start executables. Returns ST_UNSUPPORTED if the
- * processor or the kernel cannot filter system calls, ST_IO if a system call fails. */
+/* Makes a fixed list of system calls fail with EPERM, and clone if it would make a namespace.
+ * clone3 fails with ENOSYS, so that the C library uses clone. starts_processes: the process may
+ * start executables; false = execve and execveat fail, too. Returns ST_UNSUPPORTED if the processor
+ * or the kernel cannot filter system calls, ST_IO if a system call fails. */
 enum status sandbox_syscalls_limit(bool starts_processes, struct error *error);
 
 #endif

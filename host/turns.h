@@ -46,9 +46,9 @@ void turns_close(struct turns *turns);
 /* Reports to the other processes that one decode step of this process takes step_us microseconds of
  * a turn. Any thread may call it. NULL is fine. */
 void turns_step_us_set(struct turns *turns, uint32_t step_us);
-/* Returns a sum over the other processes that called turns_step_us_set within the last second: of
- * the time that each process reported last. 0 = no process, or `turns` is NULL. Any thread may call
- * it. */
+/* Returns the sum of the times that other processes reported last with turns_step_us_set. Only
+ * processes that have called it within the last second count. 0 = there are none, or `turns` is
+ * NULL. Any thread may call turns_other_steps_us. */
 uint64_t turns_other_steps_us(const struct turns *turns);
 
 /* Asks for a turn without waiting. The event loop calls it when it hands a batch to an engine
@@ -63,7 +63,7 @@ void turns_begin(struct turns *turns, uint32_t slice_us);
 /* Called between layers. If the turn has lasted slice_us and other processes wait, or if the turn
  * was taken back, ends the turn and waits for this process's next turn. */
 void turns_yield(struct turns *turns);
-/* Returns the microseconds since turns_begin returned, without those spent waiting in turns_yield;
+/* Returns the microseconds since turns_begin returned, without the time of waiting in turns_yield;
  * 0 if `turns` is NULL. */
 uint64_t turns_used_us(const struct turns *turns);
 /* Ends the turn. */

@@ -5,9 +5,10 @@
  *
  * machine/ opens the pool. prompt_pool/, token_pool/, machine/ and the prefix cache take, mark and
  * free blocks, mostly through kv_tables.h. A machine with a draft model has a second pool for the
- * draft model's KV. In a machine with stages, the head has the pool, and all stage processes use
- * the same block ids. The pool is not thread-safe: the machine's event loop thread makes every
- * call, or the simulator's thread for a simulated machine. */
+ * draft model's KV, which belongs to token_pool/draft_seats.c. In a machine with stages, the head
+ * has the pool, and all stage processes use the same block ids. The pool is not thread-safe: the
+ * machine's event loop thread makes every call, or the simulator's thread for a simulated
+ * machine. */
 #ifndef KVCACHE_KV_POOL_H
 #define KVCACHE_KV_POOL_H
 
@@ -19,8 +20,8 @@
 
 typedef uint32_t kv_block_id; /* Index of a block, from 0. */
 /* The owner of blocks: the id of a request on this machine (no later request gets the same id), a
- * number that machine/tier_loads.c gives to a load from a tier, or KV_PREFIX_OWNER. 0 is not
- * valid. */
+ * number that machine/tier_loads.c gives to a load from a tier, or KV_PREFIX_OWNER. In the draft
+ * model's pool: the number of a seat (token_pool/draft_seats.h). 0 is not valid. */
 typedef uint64_t kv_owner_id;
 
 #define KV_BLOCK_NONE UINT32_MAX /* No block. */

@@ -1,9 +1,9 @@
 /* kv_prefix: the prefix cache of one machine. It owns full blocks of prompts and answers, also
- * after their request has ended, so that a request that begins with the same tokens can read these
- * blocks. prompt_pool/, token_pool/ and machine/ make every call, on the machine's event loop
- * thread; for a simulated machine, the simulator does, on its thread. The cache stores block ids
- * and tokens and does not touch the memory of the blocks. It sends nothing (machine/prefixes.c
- * reports prefixes to gateways).
+ * after a request has ended, so that a later request that begins with the same tokens can read
+ * these blocks. prompt_pool/, token_pool/ and machine/ make every call, on the machine's event loop
+ * thread; the simulator makes the calls for a simulated machine, on its thread. The cache stores
+ * block ids and tokens and does not touch the memory of the blocks. It sends nothing
+ * (machine/prefixes.c reports prefixes to gateways).
  *
  * Spans form chains: each span except the first follows one other span, and several spans may
  * follow the same span. A chain has a salt (0 = none). Requests with different salts share no
@@ -11,7 +11,7 @@
  * span is found by a hash of the salt and of all tokens up to its end. Then the salt, the span's
  * tokens and the span before it are compared, so that equal hashes do no harm.
  *
- * A span has a block in each layer group without a window. In the groups with a window, it has
+ * A span has a block in each layer group without a window. In the groups with a window, a span has
  * either a block in each of them (its *window blocks*) or none. In layers with a window, the tokens
  * after a chain read only the last spans of the chain. So a request can compute these tokens only
  * if these last spans have window blocks.
@@ -104,7 +104,8 @@ void kv_prefix_own_blocks_free(const struct kv_prefix *prefix, kv_owner_id owner
 /* A listener for prefixes that enter or leave the cache. A prefix is in the cache while its last
  * span has blocks in all layer groups. */
 struct kv_prefix_listener {
-    uint32_t step_spans; /* Only prefixes of a multiple of step_spans (at least 1) are reported. */
+    /* Only prefixes whose number of spans is a multiple of step_spans (>= 1) are reported. */
+    uint32_t step_spans;
     /* Called when a prefix has entered (held = true) or left (held = false) the cache, except by
      * kv_prefix_close. `hash` is the prefix's prefix_hash (common/prefix_hash.h). */
     void (*changed)(void *self, uint64_t hash, bool held);

@@ -19,7 +19,7 @@
 struct kv_tables {
     kv_block_id *ids; /* [groups][stride]; the table of group g begins at ids + g * stride. */
     uint32_t stride;  /* Entries of each table: the most spans of the request. */
-    uint32_t keep;    /* In groups with a window, own blocks of the request (layer_groups_keep). */
+    uint32_t keep; /* Most own blocks of the request in a group with a window: layer_groups_keep. */
     /* In groups without a window, the first cached_spans entries name blocks of the prefix
      * cache. */
     uint32_t cached_spans;

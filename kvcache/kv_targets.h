@@ -41,11 +41,12 @@ void kv_targets_close(struct kv_targets *t);
 
 /* Drops the earlier target with the number `target` (< LIMIT_MACHINES), if there is one, and gives
  * this number to the machine `name`, whose processes `stages` lists. Connects to each process that
- * stores some of our layers and heads. A process without an address is reached over `peer`, the
- * caller's connection to the machine (NULL = none). `link_changed` reports the result, during this
- * call or later. Among other reasons, the target fails if the processes do not store each of our
- * heads of each of our layers exactly once on each path (at least once if our arena.copies is not
- * 0). `name` and `stages` are copied. */
+ * stores some of our layers and heads. If our arena.copies is above 1, connects only to the
+ * processes that this rank writes to, or to one process of a stage in which it writes to none. A
+ * process without an address is reached over `peer`, the caller's connection to the machine (NULL =
+ * none). `link_changed` reports the result, during this call or later. The target fails, for
+ * example, if the processes do not store each of our heads of each of our layers exactly once on
+ * each path (at least once if our arena.copies is not 0). `name` and `stages` are copied. */
 void kv_targets_set(struct kv_targets *t, uint32_t target, const char *name,
                     struct transport_peer *peer, const struct message_stages *stages);
 /* Ends the connections that kv_targets made to the target, and forgets the target's flushes:
@@ -63,18 +64,17 @@ struct kv_push {
     uint32_t target; /* Number of the target. */
     uint32_t path;   /* The request's path through the target's stages. */
     /* In layer group g, our block source_blocks[g * source_stride + i] is written to the target's
-     * block target_blocks[g * target_stride + i], for every span i in [first, first + count). In
-     * groups without a window, spans before full_first are skipped; in groups with a window, spans
-     * before window_first. Both arrays belong to the caller. */
+     * block target_blocks[g * target_stride + i], for every span i that is written. The two arrays
+     * belong to the caller. */
     const kv_block_id *source_blocks;
     const kv_block_id *target_blocks;
     uint32_t source_stride;
     uint32_t target_stride;
-    uint32_t first;
+    uint32_t first; /* The spans [first, first + count) are written. */
     uint32_t count;
-    uint32_t full_first;
-    uint32_t window_first;
-    uint32_t layer; /* The first layer that is not written yet. */
+    uint32_t full_first;   /* In groups without a window, spans before full_first are skipped. */
+    uint32_t window_first; /* In groups with a window, spans before window_first are skipped. */
+    uint32_t layer;        /* The first layer that is not written yet. */
 };
 
 /* Begins to write our heads of the layers [push->layer, layer_end) to the target's processes, and

@@ -1,7 +1,7 @@
 /* kv_transfer: the layout of KV memory (arena), and the plan of a transfer: which bytes of a layer
  * are written to which offsets of another process's KV memory. kv_targets.c, kvcache/tiers/ and
- * machine/ compute sizes and offsets of KV memory with these functions. The functions own nothing
- * and may be called on any thread. They access no KV memory and send nothing. */
+ * machine/ call these functions, for sizes and offsets of KV memory. The functions own nothing and
+ * may be called on any thread. They access no KV memory and send nothing. */
 #ifndef KVCACHE_KV_TRANSFER_H
 #define KVCACHE_KV_TRANSFER_H
 
@@ -18,8 +18,8 @@
  * the KV heads follow each other, and all have the same size. So consecutive heads are contiguous,
  * and are laid out like a block of an arena that has only these heads. */
 struct kv_arena {
-    struct layer_groups groups;
-    uint32_t first_layer; /* Layers first_layer to first_layer + layer_count - 1. */
+    struct layer_groups groups; /* Layer groups of the model. */
+    uint32_t first_layer;       /* Layers first_layer to first_layer + layer_count - 1. */
     uint32_t layer_count;
     uint32_t head_first; /* KV heads head_first to head_first + head_count - 1 of each layer. */
     uint32_t head_count;

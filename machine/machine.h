@@ -8,9 +8,10 @@
  * A machine gets and sends token ids, no text and no HTTP. It does not choose machines: the gateway
  * does.
  *
- * machine/process.c (or a test) makes every call, on one thread, which becomes the event loop
- * thread. One iteration of the loop (machine_turn) does what can be done without waiting.
- * Transport, compute and clock can be replaced, so a test can run several machines in one thread.
+ * machine/process.c and member.c (or a test) make every call, on one thread, which becomes the
+ * event loop thread. One iteration of the loop (machine_turn) does what can be done without
+ * waiting. Transport, compute and clock can be replaced, so a test can run several machines in one
+ * thread.
  */
 #ifndef MACHINE_MACHINE_H
 #define MACHINE_MACHINE_H

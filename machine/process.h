@@ -4,9 +4,9 @@
  * listens, registers a machine in etcd (member.h), and reports the address to the parent process
  * (the ready line). Then it runs the event loop until the machine or the stage has stopped or
  * fails. The first SIGTERM or SIGINT that does not come from the parent process makes a machine
- * hand its answers over before it ends. SIGHUP makes the process read the cluster keys again,
- * SIGUSR2 changes the log level. This part parses no options, and starts no stage processes (the
- * head's executor does). */
+ * that serves hand its answers over before it ends. SIGHUP makes the process read the cluster keys
+ * again, SIGUSR2 changes the log level. This part parses no options, and starts no stage processes
+ * (the head's executor does). */
 #ifndef MACHINE_PROCESS_H
 #define MACHINE_PROCESS_H
 
@@ -37,8 +37,8 @@ struct machine_process {
     int signal_fd;        /* signalfd: SIGHUP, SIGUSR2, and the signals that end the process. */
     /* --log-level, also for stage processes that the machine starts; NULL = as the config says. */
     const char *log_level;
-    /* The process that has started this one and waits for the ready line: a gateway, or the head of
-     * a stage process; 0 = none. */
+    /* The process that has started this one and waits for the ready line: a gateway, or for a stage
+     * process the head; 0 = none. */
     pid_t parent;
     bool serves; /* The machine listens. */
     bool leaves; /* A signal has asked the machine to end (machine_leave). */

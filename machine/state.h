@@ -24,8 +24,8 @@
 
 /* Demand: of one gateway since it connected, or of all gateways since the machine started. */
 struct machine_demand {
-    uint64_t prompt_tokens; /* Tokens of all PREFILLs. */
-    uint64_t answers;       /* Number of all RESERVEs. */
+    uint64_t prompt_tokens; /* Tokens of all PREFILLs, except PREFILLs that only copy KV. */
+    uint64_t answers;       /* Number of all RESERVEs, except RESERVEs for a copy of KV. */
 };
 
 /* A gateway that is connected to the machine. */
@@ -51,13 +51,14 @@ enum machine_pick_use {
     /* The constraint allows only this token, so its row needs no logits and no sample. */
     MACHINE_PICK_CERTAIN,
     MACHINE_PICK_ENDS, /* It is sampled; the answer ends, as its constraint cannot be followed. */
-    /* It is sampled, but not used: the constraint does not allow the drafted tokens before it. */
+    /* It is sampled, but not used: the constraint does not allow the drafted tokens before it, or
+     * its mask could not be made. */
     MACHINE_PICK_UNUSED,
 };
 
 /* A token that a batch adds to the answer of one of its items. */
 struct machine_pick {
-    uint32_t item;
+    uint32_t item; /* Index in machine_batch.items. */
     enum machine_pick_use use;
     uint32_t sample; /* Index in machine_batch.samples, unless the token is certain. */
     uint32_t token;  /* Of a certain token: its id. */
@@ -100,12 +101,12 @@ struct machine {
     struct sched_paths prompt_paths; /* Gives the path of the next prompt. */
     struct sched_paths token_paths;  /* Gives the path of the next reservation. */
     struct transport *transport;
-    struct kv_pool *kv;
+    struct kv_pool *kv;                /* The block pool. */
     struct kv_prefix *prefix;          /* NULL = off. */
     struct machine_prefixes *prefixes; /* NULL = off. */
     struct machine_tiers *tiers;       /* NULL = off. */
     struct machine_draft *draft;       /* NULL = there is no draft model. */
-    struct grammar_cache *grammars;
+    struct grammar_cache *grammars;    /* Compiled constraints of answers. */
     /* Messages RESERVE and PREFILL that wait for their constraint or their KV, in the order of
      * arrival. */
     struct machine_held *held_messages;
@@ -116,19 +117,19 @@ struct machine {
     struct sched_pace_limits pace_limits; /* The limits in effect. */
     uint32_t prompt_turn_us;              /* Length of the turn of the latest batch with prompts. */
     struct prompt_links *links;
-    struct prompt_pool *prompt_pool;
-    struct token_pool *token_pool;
-    uint32_t batch_count;          /* Most batches in flight. */
-    struct machine_batch *batches; /* [batch_count], by the scheduler's batch slot. */
+    struct prompt_pool *prompt_pool; /* Requests whose prompts this machine computes. */
+    struct token_pool *token_pool;   /* Requests whose answers this machine generates. */
+    uint32_t batch_count;            /* Most batches in flight. */
+    struct machine_batch *batches;   /* [batch_count], by the scheduler's batch slot. */
     /* The scheduler's next batch, before it is copied to `batches`. */
     struct sched_batch next_batch;
-    /* epoll descriptor that watches the descriptors of the transport, the executor and the
-     * constraints. */
+    /* epoll descriptor that watches the descriptors of the transport, the executor, the
+     * constraints, the tiers and the draft model. */
     int epoll_fd;
 
     uint32_t gateway_count;
     struct machine_gateway gateways[MACHINE_GATEWAYS_MAX];
-    struct machine_demand demand;
+    struct machine_demand demand; /* Demand of all gateways. */
     enum pool home_pool;  /* The home pool with the highest serial; at first that of the config. */
     uint64_t home_serial; /* Serial of home_pool (message_role.serial); 0 = from the config. */
     struct doomed doomed; /* Peers to disconnect at the end of the iteration. */
@@ -157,11 +158,12 @@ void machine_batch_close(struct machine *m);
 /* Ends all batches in flight without results. Requires that the executor has stopped. */
 void machine_batch_abandon(struct machine *m);
 
-/* prefixes.c: reports of the prefix cache to gateways. machine_prefixes_open requires an empty
- * prefix cache. machine_prefixes_report sends the changes since its previous call, and all prefixes
- * to a gateway that does not know them; no effect if `prefixes` is NULL. */
+/* prefixes.c: reports of the prefix cache to gateways. */
+/* Begins to record changes. Requires an empty prefix cache. Returns ST_NO_MEMORY on failure. */
 enum status machine_prefixes_open(struct machine *m);
 void machine_prefixes_close(struct machine *m);
+/* Sends the changes since the previous call to each gateway, and all prefixes to a gateway that
+ * does not know them. No effect if `prefixes` is NULL. */
 void machine_prefixes_report(struct machine *m);
 
 /* gateways.c */
@@ -172,18 +174,19 @@ struct transport_peer *machine_gateway_named(struct machine *m, const char *name
 bool machine_gateway_add(struct machine *m, struct transport_peer *peer);
 /* Removes a gateway whose connection has ended. No effect if it was not added. */
 void machine_gateway_remove(struct machine *m, struct transport_peer *peer);
-/* The next three functions require that the gateway was added. machine_gateway_index returns its
- * index in `gateways`; machine_gateway_role handles its message ROLE. */
+/* Returns the gateway's index in `gateways`. Requires that the gateway was added. */
 uint32_t machine_gateway_index(struct machine *m, const struct transport_peer *peer);
+/* Handles the message ROLE of a gateway that was added. */
 void machine_gateway_role(struct machine *m, const struct transport_peer *peer,
                           const struct message_role *role);
-/* Handles SHUTDOWN of a gateway: stops the machine; while the machine leaves, only records that the
- * gateway has no request here any more (machine_leave_turn). */
+/* Handles SHUTDOWN of a gateway that was added: stops the machine; while the machine leaves, only
+ * records that the gateway has no request left here (machine_leave_turn). */
 void machine_gateway_shutdown(struct machine *m, const struct transport_peer *peer);
 /* Stops a machine that leaves, if all connected gateways have sent SHUTDOWN and no prompt is left,
  * or if leave_by_us has come. */
 void machine_leave_turn(struct machine *m);
-/* Adds prompt tokens and answers to the demand of the gateway and of the machine. */
+/* Adds prompt tokens and answers to the demand of the gateway, which was added, and of the
+ * machine. */
 void machine_gateway_demand_add(struct machine *m, const struct transport_peer *peer,
                                 uint32_t prompt_tokens, uint32_t answers);
 /* Sends STATS, and LOADS if there are stages, to all gateways. Sends ABOUT to each gateway once,
@@ -192,20 +195,22 @@ void machine_gateways_report(struct machine *m, const struct message_stats *stat
 
 /* held.c: requests whose constraint is not compiled yet, or whose KV is being loaded. */
 /* Holds back a RESERVE or PREFILL of a gateway until its constraint is compiled and its stored KV
- * is loaded. `data` is the encoded message. If there is no memory for it (64 MiB for all held
- * messages), a request with a constraint that is not compiled is refused, and another request goes
- * on without stored KV. Returns false if the caller must handle the message now. */
+ * is loaded (or its wait for stored KV has ended: kv/tiers/wait_ms). `data` is the encoded message.
+ * If there is no memory for the message (64 MiB for all held messages), a request with a constraint
+ * that is not compiled is refused, and any other request goes on without stored KV. Returns false
+ * if the caller must handle the message now. */
 bool machine_held_take(struct machine *m, struct transport_peer *gateway,
                        const struct message *message, const uint8_t *data, size_t bytes);
 /* Handles the held messages that can be handled now. */
 void machine_held_turn(struct machine *m);
-/* Forgets the held messages of a request; NULL = of all requests of the gateway. */
+/* Forgets the held messages of a request; request NULL = of all requests of the gateway. */
 void machine_held_cancel(struct machine *m, const struct message_request *request,
                          const struct transport_peer *gateway);
-void machine_held_close(struct machine *m);
+void machine_held_close(struct machine *m); /* Forgets all held messages. */
 
-/* tiers.c, tier_loads.c: KV in stores below the machine's memory. machine_tiers_open opens nothing
- * if the config names no store, or if this machine cannot use one (the log says why). */
+/* tiers.c, tier_loads.c, tier_staging.c: KV in stores below the machine's memory.
+ * machine_tiers_open opens nothing if the config names no store, or if this machine cannot use one
+ * (the log says why). */
 enum status machine_tiers_open(struct machine *m, struct error *error);
 /* Ends all loading and storing. Requires that machine_held_close was called, and that the prefix
  * cache is still open. */
@@ -241,7 +246,7 @@ void machine_draft_stop(struct machine *m);
 void machine_draft_close(struct machine *m);
 /* Returns the sizes for the token pool; all zeros = there is no draft model. */
 struct token_draft_model machine_draft_sizes(const struct machine *m);
-/* Returns the numbers of a final vector that a draft layer reads; 0 = there is no draft layer. */
+/* Returns how many floats a final vector for the draft layer has; 0 = there is no draft layer. */
 uint32_t machine_draft_final_floats(const struct machine *m);
 int machine_draft_fd(const struct machine *m); /* -1 = none. */
 /* Starts the draft model's next job, if it has one. Returns true while a job runs: the caller then
@@ -261,24 +266,30 @@ void machine_gateway_message(struct machine *m, struct transport_peer *peer,
 void machine_request_refuse(struct machine *m, struct transport_peer *gateway,
                             const struct message_request *request, enum status status,
                             const char *text);
-/* Return the functions that the transport, prompt_pool and token_pool call. */
+/* Returns the functions that the transport calls. */
 struct transport_events machine_transport_events(void);
+/* Returns the functions that prompt_pool calls. */
 struct prompt_pool_calls machine_prompt_calls(void);
+/* Returns the functions that token_pool calls. */
 struct token_pool_calls machine_token_calls(const struct machine *m);
-/* Encodes and queues a message. If the peer's queue is full, the peer is put into `doomed`. */
+/* Encodes and queues a message. If the peer's queue is full, the peer is put into `doomed`. If the
+ * message cannot be encoded, the function only logs this. */
 void machine_send(void *self, struct transport_peer *peer, const struct message *message);
 /* Disconnects the peers in `doomed`. Must not be called from a callback of the transport. */
 void machine_peers_drop(struct machine *m);
 
 /* targets.c: passes calls on between prompt_links, the request tables and the executor. Each
  * function implements a function pointer of these parts, whose header describes the call. */
+/* prompt_links_options.link_changed, link_measured, peer_lost, target_prepare and target_drop. */
 void machine_link_report(void *self, const struct message_link *link);
 void machine_link_measured(void *self, const struct message_link *link);
 void machine_link_lost(void *self, struct transport_peer *peer, const char *text);
 void machine_target_prepare(void *self, uint32_t target, const struct message_peer *machine,
                             struct transport_peer *peer, const struct message_stages *stages);
 void machine_target_drop(void *self, uint32_t target);
+/* executor_calls.target_changed. */
 void machine_target_link(void *self, uint32_t target, bool up, const char *text);
+/* executor_calls.target_flushed. */
 void machine_target_flushed(void *self, uint64_t cookie, enum status status);
 /* executor_calls.writer_changed. */
 void machine_target_writer(void *self, uint32_t stage, const struct stage_writer *writer);
@@ -286,6 +297,7 @@ void machine_target_writer(void *self, uint32_t stage, const struct stage_writer
 void machine_target_awaited(void *self, uint64_t cookie);
 /* token_pool_calls.await_changed of a machine with stages. */
 void machine_target_await(void *self, const struct token_await *await, bool has_ended);
+/* prompt_pool_calls.push, copy and flush. */
 enum status machine_target_push(void *self, struct kv_push *push, uint32_t layer_end);
 enum status machine_target_copy(void *self, uint32_t own_path, const struct kv_push *push,
                                 uint64_t cookie);
@@ -303,8 +315,9 @@ bool machine_batch_in_flight(const struct machine *m);
 /* Returns the length of the turn of a batch on cores that machines share, in microseconds. prompts:
  * the batch contains prompt chunks. */
 uint32_t machine_turn_us(const struct machine *m, bool prompts);
-/* executor_calls.batch_done and executor_calls.layers_computed. */
+/* executor_calls.batch_done. */
 void machine_batch_done(void *self, uint32_t slot);
+/* executor_calls.layers_computed. */
 void machine_batch_layers(void *self, uint32_t layers);
 
 #endif

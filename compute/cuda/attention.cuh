@@ -1,18 +1,20 @@
 /* attention: what the attention kernels share: their arguments, and the f16 pairs that tensor cores
  * read. Internal to the attention_*.cu files: attention.cu chooses the kernel for each row and
  * launches it, on the thread that computes (compute.h); attention_prompt.cu, attention_token.cu
- * and attention_latent.cu have the kernels. It does not allocate scratch memory, and does not write K and V (rope_store.cu
- * does).
+ * and attention_latent.cu have the kernels. These files do not allocate scratch memory, and do not
+ * write K and V (rope_store.cu does).
  *
  * All kernels compute o = softmax(scale * q·K) · V, causal, with grouped heads; softmax is in fp32
  * with powers of 2. The plain reference is compute/cpu/attention.h. Numbers: for F16, I16 and I8
  * caches, q * scale, K, V and the weights p are rounded to f16 and sums are fp32; an F32 cache is
  * computed in fp32 throughout. A row's result depends only on its own position and tokens, and on
  * the kernel that computes it: attention_prompt for sequences with more than ATTENTION_TOKEN_ROWS
- * rows in the batch (if attention_prompt_takes), attention_token for the others. With
- * attention_prompt it also depends on whether the batch has more than ATTENTION_SPLIT_ROWS rows (as
- * with products by cuBLASLt, which picks kernels by the number of rows), and with attention_latent
- * on whether it has more than ATTENTION_LATENT_ROWS. */
+ * rows in the batch (if attention_prompt_takes), attention_token for the others. Exceptions: with
+ * attention_prompt, the result also depends on whether the batch has more than ATTENTION_SPLIT_ROWS
+ * rows (as with products by cuBLASLt, which picks kernels by the number of rows); with
+ * attention_latent, on whether the batch has more than ATTENTION_LATENT_ROWS rows; if
+ * attention_token computes all rows, on whether the sequence has more than ATTENTION_TOKEN_ROWS
+ * rows in the batch. */
 #ifndef COMPUTE_CUDA_ATTENTION_CUH
 #define COMPUTE_CUDA_ATTENTION_CUH
 
@@ -26,16 +28,15 @@
 /* Sequences with at most this many rows in a batch are computed by attention_token, row by row. */
 #define ATTENTION_TOKEN_ROWS 4
 
-/* attention_token splits a context into chunks of this many tokens (more where there would be more
- * than ATTENTION_CHUNKS_MAX chunks), and computes this many heads of a KV head together, as the
- * columns of an mma. */
-#define ATTENTION_CHUNK      256
-#define ATTENTION_CHUNKS_MAX 128
-#define ATTENTION_HEADS      8
+/* attention_token splits a context into chunks. */
+#define ATTENTION_CHUNK      256 /* Tokens of a chunk; more if there would be too many chunks. */
+#define ATTENTION_CHUNKS_MAX 128 /* Most chunks. */
+/* Heads of one KV head that attention_token computes together, as the columns of an mma. */
+#define ATTENTION_HEADS 8
 
-/* attention_prompt splits a context too, in batches of at most ATTENTION_SPLIT_ROWS rows. */
+/* attention_prompt splits a context into parts, in batches of at most ATTENTION_SPLIT_ROWS rows. */
 #define ATTENTION_SPLIT_ROWS   256
-#define ATTENTION_SPLIT_TOKENS 512 /* Tokens of a part; more where there would be too many parts. */
+#define ATTENTION_SPLIT_TOKENS 512 /* Tokens of a part; more if there would be too many parts. */
 #define ATTENTION_SPLIT_MAX    16  /* Most parts. */
 
 #define ATTENTION_ALL_LANES 0xffffffffu
@@ -50,15 +51,15 @@ struct attention {
     uint32_t block_tokens;
     uint32_t kv_heads;
     uint32_t head_count;
-    uint32_t group;  /* Heads that share a KV head. */
-    uint32_t dtype;  /* enum compute_kv_dtype. */
-    float scale;     /* Scale of attention times log2 e, because weights are powers of 2. */
-    uint32_t window; /* See struct compute_attention; also cap and sinks. */
-    float cap;       /* Times log2 e. */
-    const float *sinks;
+    uint32_t group;     /* Heads that share a KV head. */
+    uint32_t dtype;     /* enum compute_kv_dtype. */
+    float scale;        /* Scale of attention times log2 e, because weights are powers of 2. */
+    uint32_t window;    /* As in struct compute_attention. */
+    float cap;          /* The cap of struct compute_attention times log2 e. */
+    const float *sinks; /* As in struct compute_attention. */
     const float *q;
-    __nv_bfloat16 *out; /* out or out_f32 may be NULL. */
-    float *out_f32;
+    __nv_bfloat16 *out; /* NULL = only out_f32 is written. */
+    float *out_f32;     /* NULL = only `out` is written. */
     /* Scratch memory of attention_token. A slot is the part of it for one row. The batch has a slot
      * for every row, or, if that is fewer, ATTENTION_TOKEN_ROWS slots for every sequence. */
     uint32_t *joined;    /* [slot][head tile]: chunks that are done; 0 before and after a launch. */
@@ -67,18 +68,18 @@ struct attention {
     uint32_t slots;      /* Number of slots. */
     uint32_t chunks_max; /* Chunks of the longest context. */
     /* Most parts that attention_prompt splits a tile into; 1 = tiles are not split. If tiles are
-     * split, joined is [tile][KV head], and sums and parts are [row][head][ATTENTION_SPLIT_MAX]. */
+     * split, `joined` is [tile][KV head], `sums` is [row][head][ATTENTION_SPLIT_MAX], and `parts`
+     * is [row][head][ATTENTION_SPLIT_MAX][head_dim]. */
     uint32_t splits;
 };
 
-/* attention_latent splits a context into chunks of this many tokens in batches of at most
- * ATTENTION_LATENT_ROWS rows, more where there would be over ATTENTION_LATENT_PARTS chunks. */
+/* attention_latent splits contexts into chunks in batches of at most ATTENTION_LATENT_ROWS rows. */
 #define ATTENTION_LATENT_ROWS  64
-#define ATTENTION_LATENT_CHUNK 256
-#define ATTENTION_LATENT_PARTS 32
+#define ATTENTION_LATENT_CHUNK 256 /* Tokens of a chunk; more if there would be too many chunks. */
+#define ATTENTION_LATENT_PARTS 32  /* Most chunks. */
 
-/* The functions of attention_latent.cu, for a cache with one vector per token (struct compute_kv).
- * They are those of kernels.cuh without "latent" in their names. */
+/* attention_latent.cu: as cuda_attention_takes, cuda_attention_scratch and cuda_attention
+ * (kernels.cuh), for a cache with one latent vector per token (struct compute_kv). */
 bool attention_latent_takes(const struct compute_kv *kv, uint32_t head_count);
 size_t attention_latent_scratch(const struct cuda_sequences *s, const struct compute_kv *kv,
                                 uint32_t head_count);
@@ -93,18 +94,18 @@ static __host__ __device__ inline uint32_t attention_tiles_per_kv(uint32_t group
 }
 
 /* Shapes of attention_prompt's tiles, by the shared memory of a multiprocessor. The code for each
- * GPU architecture is compiled for one shape. */
+ * GPU architecture is compiled for the architecture's shape and for ATTENTION_SMALL. */
 enum attention_shape { ATTENTION_HOPPER, ATTENTION_AMPERE, ATTENTION_SMALL };
 
 /* Returns the shape for the current device. */
 enum attention_shape attention_prompt_shape();
-/* Returns false for an F32 cache, and if this head_dim needs more shared memory than the shape has;
- * attention_token then computes all rows. */
+/* Returns false for an F32 cache, and if this head_dim needs more shared memory than a thread block
+ * of the current device can have; attention_token then computes all rows. */
 bool attention_prompt_takes(enum attention_shape shape, uint32_t head_dim, uint32_t dtype);
 /* Queues the rows of sequences with more than ATTENTION_TOKEN_ROWS rows. */
 void attention_prompt(cudaStream_t stream, const struct attention *a, uint32_t head_dim,
                       enum attention_shape shape);
-/* Queues the other rows; all = true: queues every row of the batch. */
+/* Queues the rows of the other sequences; all = true: queues every row of the batch. */
 void attention_token(cudaStream_t stream, const struct attention *a, uint32_t head_dim, bool all);
 
 /* Allows a kernel `bytes` of dynamic shared memory, and as many blocks per multiprocessor as fit.
@@ -115,6 +116,7 @@ template <class K> static inline cudaError_t attention_shared(K kernel, int byte
     return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 }
 
+/* Writes x to element `at` of `out` and of `out_f32`, except where these are NULL. */
 static __device__ __forceinline__ void attention_write(const struct attention *a, size_t at,
                                                        float x)
 {

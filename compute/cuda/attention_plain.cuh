@@ -1,7 +1,7 @@
 /* attention_plain: attention_token over an fp32 cache, in fp32 throughout, without tensor cores.
- * Device code that only attention_token.cu includes. It is used for F32 caches
- * (compute_options.exact, and comparisons), so it is simple rather than fast. Caches of other
- * types: attention_token.cuh. */
+ * Device code that only attention_token.cu includes. It is used for F32 caches (kv/dtype "f32",
+ * mostly for comparisons), so it is simple rather than fast. Caches of other types:
+ * attention_token.cuh. */
 #ifndef COMPUTE_CUDA_ATTENTION_PLAIN_CUH
 #define COMPUTE_CUDA_ATTENTION_PLAIN_CUH
 

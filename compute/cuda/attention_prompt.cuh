@@ -9,8 +9,9 @@
 
 #define PROMPT_THREADS 128 /* Threads of a block. */
 
-/* Sizes of one variant of the kernel. BC is the tokens of a step, ROWS the queries of a tile, MT
- * the groups of 16 queries of a warp, STAGES the steps that are in shared memory at once. */
+/* Sizes of one variant of the kernel. SPLIT: tiles are split (attention_split.cuh). BC: tokens of a
+ * step. ROWS: queries of a tile. MT: groups of 16 queries of a warp. STAGES: steps that are in
+ * shared memory at once. */
 template <int SHAPE, int HEAD_DIM, int DTYPE, bool IN_PARTS> struct prompt_shape {
     static constexpr bool SPLIT = IN_PARTS;
     static constexpr int DIM = HEAD_DIM;
@@ -29,7 +30,7 @@ template <int SHAPE, int HEAD_DIM, int DTYPE, bool IN_PARTS> struct prompt_shape
     static constexpr int V_STRIDE = DIM + 8;
     static constexpr int K_BYTES = DIM * K_STRIDE * 2;
     static constexpr int V_BYTES = BC * V_STRIDE * 2;
-    /* K, V, and the scales of both. */
+    /* K, V, the scales of K, and the scales of V. */
     static constexpr int STAGE_BYTES = K_BYTES + V_BYTES + 2 * BC * 2;
     static constexpr int Q_BYTES = ROWS * V_STRIDE * 2;
     /* Includes the addresses (prompt_place) of two steps. */
@@ -41,8 +42,8 @@ template <int SHAPE, int HEAD_DIM, int DTYPE, bool IN_PARTS> struct prompt_shape
 /* The tile of a thread block. */
 struct prompt_tile {
     uint32_t sequence;
-    uint32_t first;      /* First of the sequence's rows. */
-    uint32_t count;      /* Number of positions. */
+    uint32_t first;      /* The tile's first row, counted from the sequence's first row. */
+    uint32_t count;      /* Number of rows of the batch in the tile. */
     uint32_t steps;      /* Number of steps of BC tokens up to the last row. */
     uint32_t first_step; /* The first step with a token that a row sees. */
     uint32_t begin;      /* The first such token, rounded down to a multiple of 8. */
@@ -148,9 +149,10 @@ prompt_place_at(const struct attention *a, uint32_t block, uint32_t kv_head, uin
 }
 
 /* Starts copying the step's K, V and scales. Tokens before `first` (a multiple of 8) and from `end`
- * on become zeros: memory that is not written yet may hold NaN, which a weight of 0 does not remove
- * from V, and blocks before a window may be gone. Pieces of an integer cache are copied to where
- * prompt_convert will put the f16 that they become. */
+ * on become zeros (of K and the scales, only whole groups of 8 tokens; of V of an integer cache,
+ * only whole pairs): memory that is not written yet may hold NaN, which a weight of 0 does not
+ * remove from V, and blocks before a window may be gone. Pieces of an integer cache are copied to
+ * where prompt_convert will put the f16 that they become. */
 template <class S>
 static __device__ __forceinline__ void
 prompt_copy(const struct attention *a, const struct prompt_place *places, uint8_t *stage,

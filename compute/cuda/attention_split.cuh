@@ -8,12 +8,14 @@
 
 #include "compute/cuda/attention_prompt.cuh"
 
-/* Steps [begin, end) of a tile: part `part` of `parts`. Parts begin at multiples of their size. */
+/* Steps [begin, end) of a tile: part `part` of `parts`. All parts except the first begin at a
+ * multiple of the size of a part. */
 struct prompt_part {
     uint32_t begin, end, part, parts;
 };
 
-/* False: the tile has fewer parts. How a tile is split depends only on its own context. */
+/* Finds part `part` of a tile. Returns false if the tile has fewer parts. How a tile is split
+ * depends only on the tile's own context. */
 template <class S>
 static __device__ __forceinline__ bool prompt_part_of(const struct prompt_tile *tile, uint32_t part,
                                                       struct prompt_part *out)

@@ -56,7 +56,7 @@ struct token_item {
     uint32_t chunk, chunks; /* This chunk of the context, and the number of chunks. */
 };
 
-/* Result of a warp for each head; o[head][DIM] is in shared memory. */
+/* Result of a warp for one head. The weighted sums of V are in shared memory, as o[head][DIM]. */
 struct token_sums {
     float most; /* Greatest score. */
     float sum;  /* Sum of weights. */
@@ -73,7 +73,7 @@ struct token_source {
     uint32_t begin, end;
 };
 
-/* Block ids of those tokens, loaded long before they are needed. */
+/* Block ids of the tokens of a token_source, loaded long before they are needed. */
 struct token_blocks {
     uint32_t k, v[2];
 };
@@ -186,13 +186,14 @@ static __device__ __forceinline__ void token_pairs(const uint8_t *slot, bool val
 
 /* Sᵀ = Kᵀ · Qᵀ and Oᵀ = Vᵀ · Pᵀ: the rows of an mma are tokens, then dimensions; its 8 columns are
  * heads. A thread therefore has heads 2t and 2t + 1 in both products, and can rescale o to a new
- * greatest score without data of other threads. s[i]: tokens 8g + 2i (elements 0, 1) and 8g + 2i +
- * 1 of the tile. */
+ * greatest score without data of other threads. Elements 0 and 1 of s[i] belong to token 8g + 2i of
+ * the tile, elements 2 and 3 to token 8g + 2i + 1. */
 template <class S> struct token_state {
     uint32_t q[S::K_UNITS][2];
     float o[4 * S::SETS][4]; /* [4 * set + i]: dimensions 64 set + 8g + 2i and the next one. */
     float s[4][4];
-    uint32_t p[4][2]; /* [i]: tokens 16t + 2i, 16t + 2i + 1, and these + 8, of head g. */
+    /* Of head g; p[i][h]: tokens 16t + 8h + 2i and 16t + 8h + 2i + 1. */
+    uint32_t p[4][2];
     float most[2], sum[2];
 };
 

@@ -3,9 +3,10 @@
  * error that the device reported. Kernels are not here (kernels.cuh).
  *
  * The files of compute/cuda/ call the functions, at most one thread at a time (compute.h says
- * which), except those of memory.cu's struct device_memory, which belong to the event loop's
- * thread. No state is bound to a thread: each entry sets its device. Functions without a comment
- * are described in struct compute_ops. */
+ * which). The functions of struct device_memory (memory.cu) are an exception: the event loop's
+ * thread calls them at the same time. They call cuda_enter, cuda_good, cuda_fail, cuda_take and
+ * cuda_give, too. No state is bound to a thread: each entry sets its device. Functions without a
+ * comment open or close a part, or are described in struct compute_ops. */
 #ifndef COMPUTE_CUDA_BACKEND_CUH
 #define COMPUTE_CUDA_BACKEND_CUH
 
@@ -75,7 +76,8 @@ struct compute {
     struct compute_matrix *unsettled; /* Matrices opened since the last step, newest first. */
     uint64_t loading_ns;              /* Time that opening all matrices took. */
     uint64_t recording_ns;            /* When recording ahead of requests began; 0 = not yet. */
-    uint32_t copied, uncopied;        /* Number of matrices with and without a bf16 copy. */
+    /* Numbers of matrices: with a bf16 copy (copied); that need a copy and have none (uncopied). */
+    uint32_t copied, uncopied;
 };
 
 /* A weight matrix. */
@@ -84,7 +86,7 @@ struct compute_matrix {
     void *memory; /* Device memory of quants and scales. */
     /* bf16 form for the tensor cores; NULL = made in scratch memory when it is used. */
     __nv_bfloat16 *copy;
-    size_t bytes;
+    size_t bytes;                /* Bytes of `memory` and of the copy. */
     struct compute_matrix *next; /* Next in the list of unsettled matrices. */
 };
 
@@ -94,16 +96,16 @@ struct compute_f8 {
     float *scales;
     /* Number of rows that were converted; 0 = not converted since the activations were written. */
     uint32_t rows;
-    bool groups; /* Scales are per 128 columns. */
+    bool groups; /* Scales are per 128 columns of a row; false = per row. */
 };
 
 /* Activations in the forms that the matrices read. */
 struct compute_activations {
     uint32_t rows_max;
     uint32_t cols;
-    __nv_bfloat16 *bf16;   /* NULL with options.exact. */
+    __nv_bfloat16 *bf16;   /* NULL = no matrix reads it, or options.exact. */
     float *f32;            /* NULL = no matrix reads it. */
-    struct compute_f8 *f8; /* NULL = no matrix reads it. */
+    struct compute_f8 *f8; /* NULL = no matrix reads it, or no E4M3 product is possible. */
 };
 
 struct compute_rope_table {
@@ -123,13 +125,15 @@ bool cuda_enter(struct compute *c);
 bool cuda_good(struct compute *c, cudaError_t result, const char *what);
 /* Checks the launches since the last call in the same way as cuda_good. */
 bool cuda_launched(struct compute *c, const char *what);
+/* Marks the device as failed for good. The first reason stays. */
 void cuda_fail(struct compute *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Allocates device memory, zeroed on request. NULL = no memory is left (which is not a failure of
- * the device). */
+ * the device), or the device has failed. */
 void *cuda_take(struct compute *c, size_t bytes, bool zeroed);
 void cuda_give(struct compute *c, void *memory); /* NULL is fine; waits for queued operations. */
 /* Makes *memory at least `bytes` large. If the memory has to move, the new memory is zeroed,
- * recordings are forgotten, and the function waits for all queued operations. */
+ * recordings are forgotten, and the function waits for all queued operations. Returns false, and
+ * marks the device as failed, if there is no memory or if a step is being recorded. */
 bool cuda_grow(struct compute *c, void **memory, size_t *bytes_held, size_t bytes,
                const char *what);
 
@@ -139,13 +143,13 @@ void cuda_write(struct compute *c, void *to, const void *from, size_t bytes);
 
 uint64_t cuda_now_ns(void); /* Monotonic time of the host. */
 
-/* operations.cu: the functions that are not in backend.cu, and sampling. */
+/* operations.cu: sets the members of struct compute_ops that backend.cu does not set. */
 void cuda_operations_set(struct compute_ops *ops);
 
 /* gemm.cu: y = W · a (or y +=) with W [n × k] and a [rows × k], both bf16, fp32 or E4M3. */
 struct cuda_gemm_work {
-    cudaDataType_t type, y_type; /* Type of W and a; type of y. */
-    const void *w[2];            /* w[1] may be NULL; otherwise both matrices have this shape. */
+    cudaDataType_t type, y_type; /* `type` of W and of a; y_type of y. */
+    const void *w[2];            /* The matrices, all of this shape; w[1] NULL = only w[0]. */
     size_t w_row_bytes;
     const void *a;
     uint32_t rows, n, k;
@@ -156,7 +160,8 @@ struct cuda_gemm_work {
 };
 enum status cuda_gemm_open(struct compute *c, struct error *error);
 void cuda_gemm_close(struct compute *c);
-/* False, and nothing was done: two matrices at once, or E4M3, are not supported on this device. */
+/* Returns false, and does nothing, if this device does not support two matrices at once, or this
+ * E4M3 product. */
 bool cuda_gemm(struct compute *c, const struct cuda_gemm_work *work);
 
 /* experts_ops.cu */
@@ -182,6 +187,7 @@ bool cuda_product_f8(struct compute *c, const struct compute_matrix *m,
 struct compute_f8 *cuda_f8_open(struct compute *c, uint32_t rows_max, uint32_t cols);
 void cuda_f8_close(struct compute *c, struct compute_f8 *f8); /* NULL is fine. */
 
+/* Returns true if the device supports a form of E4M3 products. */
 static inline bool cuda_f8_here(const struct compute *c)
 {
     return c->f8_forms[CUDA_F8_PLAIN] || c->f8_forms[CUDA_F8_ROWS] || c->f8_forms[CUDA_F8_BLOCKS];
@@ -207,8 +213,9 @@ void cuda_matrix_settled(struct compute *c, const struct compute_matrix *m);
 void cuda_staging_close(struct compute *c);
 void cuda_product(struct compute *c, const struct compute_matrix *m,
                   const struct compute_activations *a, uint32_t rows, bool add, float *y);
-/* Computes y[i] = m[i] · a of more than CUDA_GEMV_ROWS rows for two matrices at once. False, and
- * nothing was done: the matrices differ in shape or type, or this device does not support it. */
+/* Computes y[i] = m[i] · a for two matrices at once. Returns false, and does nothing, if `rows` is
+ * at most CUDA_GEMV_ROWS, if the matrices differ in shape or type, if they are not multiplied as
+ * bf16, if one has no bf16 copy, or if this device does not support two matrices at once. */
 bool cuda_product_pair(struct compute *c, const struct compute_matrix *const m[2],
                        const struct compute_activations *a, uint32_t rows, float *const y[2]);
 
@@ -223,10 +230,12 @@ uint32_t cuda_step_padded_rows(const struct compute *c, const struct compute_ste
                                uint32_t rows_max);
 bool cuda_step_next_shape(struct compute *c, uint32_t index, uint32_t rows_max, uint32_t tokens_max,
                           uint32_t *rows_out, uint32_t *tokens_out);
-/* Return the batch, or `count` numbers, in device memory: the step's copy if the arrays are those
- * of the step. NULL: the device has failed. block_tokens 0 = no block tables are needed. */
+/* Returns the batch in device memory: the step's copy if the batch is the step's. NULL = the device
+ * has failed. block_tokens 0 = no block tables are needed. */
 const struct cuda_sequences *cuda_step_batch(struct compute *c, const struct compute_batch *batch,
                                              uint32_t block_tokens);
+/* Returns `count` numbers in device memory: the step's copy if the array is one of the step's. NULL
+ * = the device has failed. */
 const uint32_t *cuda_step_numbers(struct compute *c, const uint32_t *numbers, uint32_t count);
 /* Returns whether operations are being recorded; if so, none of them may wait or allocate memory.
  */
@@ -239,6 +248,8 @@ const struct device_memory *cuda_memory_of(struct compute *c);
 void cuda_mark(struct compute *c, uint32_t number, void (*done)(void *self, uint32_t number),
                void *self);
 void cuda_wait(struct compute *c);
-void cuda_memory_failed(struct compute *c); /* Wakes threads that wait for a copy. */
+/* Called when the device has failed: makes device_memory_ops.fd readable, so that the event loop
+ * learns of the failure. */
+void cuda_memory_failed(struct compute *c);
 
 #endif

@@ -7,7 +7,8 @@
 
 #include "compute/cuda/kernels.cuh"
 
-/* Up to CUDA_GEMV_SET matrices of one type with the same number of columns, and their results. */
+/* Up to CUDA_GEMV_SET matrices and their results. The matrices have one type, the same number of
+ * columns, and the same codes, factor and scale_shift. */
 struct gemv_set {
     struct cuda_weights w[CUDA_GEMV_SET];
     const float *bias[CUDA_GEMV_SET]; /* NULL = none. */

@@ -1,8 +1,8 @@
 /* kernels: the launchers of the kernels, which the backend's host files call; one .cu file per
  * family of kernels. Internal to compute/cuda/. Unless stated otherwise, pointers are device memory
  * and matrices are row-major. The arithmetic is that of struct compute_ops. The callers
- * (operations.cu, matrix.cu, product_f8.cu) decide which launcher computes what; where a launcher
- * has several kernels, its own file decides (gemv.cu, attention.cu).
+ * (operations.cu, matrix.cu, product_f8.cu, experts_ops.cu) decide which launcher computes what; if
+ * a launcher has several kernels, its own file decides (such as gemv.cu and attention.cu).
  *
  * A launcher queues its kernels on the stream and returns. It allocates nothing, does not need its
  * arguments in host memory later (except those of cuda_sample), and reports no errors (they stay
@@ -46,11 +46,14 @@ struct cuda_sequences {
      * graph that is the context size it was recorded for, so kernels must take each sequence's own
      * length from the arrays. */
     uint32_t tokens_longest;
-    /* [rows], on the device: the rows whose sequence has a low-rank adapter, ordered by adapter,
-     * and sequence.adapter of each of them; 0 = the list ends. Valid if `adapted` is not 0. */
+    /* [rows], on the device: the rows whose sequence has a low-rank adapter, ordered by adapter.
+     * Valid if `adapted` is not 0. */
     const uint32_t *adapted_rows = NULL;
+    /* [rows], on the device: the adapter of each of adapted_rows; 0 = the list ends. Valid if
+     * `adapted` is not 0. */
     const uint32_t *adapters = NULL;
-    uint32_t adapted = 0; /* Number of these rows; a graph keeps only whether there are any. */
+    /* Number of rows with an adapter; a graph keeps only whether there are any. */
+    uint32_t adapted = 0;
 };
 
 /* Weights [rows × cols] of y = W · x. A row begins at quants + row * row_bytes. It has elements of
@@ -77,13 +80,13 @@ struct cuda_weights {
     float factor = 1;
 };
 
-/* Most rows of a product that cuda_gemv computes: up to there, reading the weights takes longer
- * than the arithmetic. Products of more rows are those of gemm.cu. */
+/* Most rows of a product that cuda_gemv computes: with so few rows, reading the weights takes
+ * longer than the arithmetic. gemm.cu computes products of more rows. */
 #define CUDA_GEMV_ROWS 16
 
 /* elementwise.cu. out and out_f32 get the same numbers; either may be NULL. */
 
-/* RMSNorm of row rows_in[r], or of row r if rows_in is NULL. weight NULL = the row itself. */
+/* RMSNorm of row rows_in[r], or of row r if rows_in is NULL. weight NULL = copies the row. */
 void cuda_norm(cudaStream_t stream, const float *x, const uint32_t *rows_in, uint32_t rows,
                uint32_t cols, const float *weight, float epsilon, __nv_bfloat16 *out,
                float *out_f32);
@@ -100,14 +103,16 @@ void cuda_head_norm(cudaStream_t stream, const float *weight, float epsilon, uin
 /* activation(gate) * up; up NULL = all ones. */
 void cuda_gated(cudaStream_t stream, enum compute_activation activation, const float *gate,
                 const float *up, uint32_t rows, uint32_t cols, __nv_bfloat16 *out, float *out_f32);
-/* x *= factor. */
+/* x = cap * tanh(x / cap). */
 void cuda_cap(cudaStream_t stream, float cap, size_t count, float *x);
+/* x *= factor. */
 void cuda_scale(cudaStream_t stream, float factor, size_t count, float *x);
 /* x += factor * y. */
 void cuda_scale_add(cudaStream_t stream, float factor, size_t count, const float *y, float *x);
-/* cuda_gather: y[i] = row rows[i] of x. cuda_embed: y[i] = row ids[i] of the dequantised w. */
+/* y[i] = row rows[i] of x. */
 void cuda_gather(cudaStream_t stream, const float *x, const uint32_t *rows, uint32_t count,
                  uint32_t cols, float *y);
+/* y[i] = row ids[i] of the dequantised w. */
 void cuda_embed(cudaStream_t stream, const struct cuda_weights *w, const uint32_t *ids,
                 uint32_t count, float *y);
 /* y[r] += bias. */
@@ -120,8 +125,8 @@ void cuda_latent_join(cudaStream_t stream, const float *weight, float epsilon, u
                       uint32_t own_cols, uint32_t cols, const float *own, const float *latent,
                       float *k);
 /* The products of heads with a matrix each: row h * outputs + i of w [heads * outputs × cols] times
- * the first `cols` of the x_width values of head h of a row of x, for each row. The result of a head
- * is the last x_width - cols values of x, then the products. out or out_f32 may be NULL. */
+ * the first `cols` of the x_width values of head h of a row of x, for each row. A head's result is
+ * the last x_width - cols values of x, then the products. out or out_f32 may be NULL. */
 struct cuda_latent_product {
     const float *w;
     size_t w_row; /* Floats from row to row of w. */
@@ -134,8 +139,9 @@ struct cuda_latent_product {
 };
 void cuda_latent_multiply(cudaStream_t stream, const struct cuda_latent_product *product);
 
-/* rope_store.cu: rotates q and k in place and writes K and V into the blocks of kv. table is
- * [positions][cos of dim/2, sin of dim/2]. Rows without a sequence are skipped. */
+/* rope_store.cu: rotates q and k in place and writes K and V into the blocks of kv. table:
+ * [positions][cos of dim/2, sin of dim/2]; dim 0 = q and k are not rotated, and table is not used.
+ * Rows without a sequence are skipped. */
 void cuda_rope_store(cudaStream_t stream, const float *table, uint32_t dim, bool neox,
                      const struct cuda_sequences *s, const struct compute_kv *kv,
                      uint32_t head_count, float *q, float *k, const float *v);
@@ -162,9 +168,10 @@ void cuda_gemv_set(cudaStream_t stream, const struct cuda_weights *const *w,
 struct cuda_experts {
     struct compute_gate kind;
     uint32_t first, count; /* This process has experts [first, first + count). */
+    /* Experts of each row (used), numbers of a row (hidden), numbers inside an expert (ffn). */
     uint32_t used, hidden, ffn;
     const struct cuda_weights *gate, *up, *down;  /* [count] */
-    const float *gate_bias, *up_bias, *down_bias; /* [count × rows]; NULL = none. */
+    const float *gate_bias, *up_bias, *down_bias; /* [count × rows of a matrix]; NULL = none. */
     const uint32_t *ids;                          /* [rows × used] */
     const float *weights;                         /* [rows × used] */
     __nv_bfloat16 *between;                       /* [rows × used × ffn]; or: */
@@ -181,14 +188,17 @@ void cuda_experts_run(cudaStream_t stream, const struct cuda_experts *e, enum co
 /* x[r] *= sigmoid(gates[r]). */
 void cuda_row_gate(cudaStream_t stream, const float *gates, uint32_t rows, uint32_t cols, float *x);
 
-/* dequantize.cu: writes the weights as [rows × cols] of bf16, or of fp32. */
+/* dequantize.cu: writes the weights as [rows × cols] of bf16. */
 void cuda_dequantize(cudaStream_t stream, const struct cuda_weights *w, __nv_bfloat16 *out);
+/* Writes the weights as [rows × cols] of fp32. */
 void cuda_dequantize_f32(cudaStream_t stream, const struct cuda_weights *w, float *out);
 
-/* quantize_f8.cu: converts bf16 rows to E4M3. The scales are one per row, or [cols / 128][stride ≥
- * rows], one per 128 columns. Requires cols to be a multiple of 16, or of 128. */
+/* quantize_f8.cu: converts bf16 rows to E4M3, with one scale per row. Requires cols to be a
+ * multiple of 16. */
 void cuda_quantize_rows(cudaStream_t stream, const __nv_bfloat16 *a, uint32_t rows, uint32_t cols,
                         uint8_t *out, float *scales);
+/* Converts bf16 rows to E4M3, with one scale per 128 columns of a row. The scales are
+ * [cols / 128][stride], stride ≥ rows. Requires cols to be a multiple of 128. */
 void cuda_quantize_groups(cudaStream_t stream, const __nv_bfloat16 *a, uint32_t rows, uint32_t cols,
                           uint32_t stride, uint8_t *out, float *scales);
 /* y[r][n] (+)= product[r][n] * a_scales[r] * w_scales[n]. */
@@ -200,8 +210,8 @@ struct cuda_weights_layout {
     size_t row_bytes;       /* Bytes of the quants, or of the elements. */
     size_t scale_row_bytes; /* 0 = no scales. */
 };
-/* Returns the type of `struct cuda_weights` that weights of this type in a file are kept as. Types
- * with the same layout are kept as one type. */
+/* `type` is the type of weights in a file. Returns the type that these weights have on the device
+ * (cuda_weights.type). Types with the same layout become one type. */
 enum compute_type cuda_weights_kept(enum compute_type type);
 /* Sets the codes and the factor of weights of this type in a file. */
 void cuda_weights_codes(enum compute_type type, struct cuda_weights *w);
@@ -235,8 +245,9 @@ void cuda_attention(cudaStream_t stream, const struct cuda_sequences *s,
                     __nv_bfloat16 *out, float *out_f32);
 
 /* sample.cu: chooses tokens from rows of logits, with the rules and numbers of
- * model/forward/sampler.h. logits is [count × vocab]; rows and out may be pinned host memory. Rows
- * with edits are changed meanwhile; `saved` has room for their values: as many floats as edits. */
+ * model/forward/sampler.h. logits is [count × vocab]; `rows` and `out` may be pinned host memory.
+ * Logits that have edits are changed meanwhile; `saved` has room for their values: one float for
+ * each edit. */
 void cuda_sample(cudaStream_t stream, float *logits, uint32_t vocab,
                  const struct compute_sample *rows, uint32_t count,
                  const struct compute_edit *edits, float *saved, struct compute_sampled *out);

@@ -2,9 +2,9 @@
  * cores (mma.sync), loads of 8×8 matrices (ldmatrix), asynchronous copies (cp.async). The kernels
  * call them: device code without state. They check nothing. tests/gpu/emulator/emulated_ptx.h takes
  * the place of this header on the emulator, with plain bodies for the same functions;
- * tests/gpu/test_ptx.cu compares both with a plain product. All 32 lanes of a warp call the mma and
- * ldmatrix functions together. The layout of registers is that of the PTX ISA ("Matrix Fragments
- * for mma.m16n8k16").
+ * tests/gpu/test_ptx.cu compares each header with a plain product. All 32 lanes of a warp call the
+ * mma and ldmatrix functions together. The layout of registers is that of the PTX ISA ("Matrix
+ * Fragments for mma.m16n8k16").
  *
  * With g = lane / 4 and t = lane % 4, register i of two 16-bit elements {low, high} holds
  *   A 16×16: row g + 8·(i % 2), columns 2t + 8·(i / 2) + {0, 1}     (16×8: i = 0, 1 only)

@@ -12,15 +12,15 @@
 
 #define SAMPLE_THREADS 512  /* Threads of a block. */
 #define SAMPLE_MAX     4096 /* Most candidates; a power of 2. */
-#define SAMPLE_LANES   16
-#define SAMPLE_BLOCK   256
+#define SAMPLE_LANES   16   /* Threads that sum one block of weights. */
+#define SAMPLE_BLOCK   256  /* Weights of a block; each block of a row has a sum of its own. */
 
 #define SAMPLE_ALL_LANES 0xffffffffu
 
 /* State of a row in shared memory; the sums of blocks follow it. */
 struct sample_shared {
     uint64_t keys[SAMPLE_MAX]; /* Candidates, as sample_gather writes them. */
-    float weights[SAMPLE_MAX]; /* Their weights. */
+    float weights[SAMPLE_MAX]; /* Weights of the candidates. */
     float block[SAMPLE_BLOCK]; /* Weights of one block of the row. */
     struct compute_sample row; /* What to choose. */
     struct {                   /* Greatest logit that is not masked, for each warp. */
@@ -82,13 +82,14 @@ static __device__ __forceinline__ float sample_weight(float logit, float top, fl
     return sample_exp(temperature == 1.0f ? x : __fdiv_rn(x, temperature));
 }
 
-/* Maps a logit to an unsigned number of the same order, and back. */
+/* Maps a logit to an unsigned number: a greater logit has a greater number. */
 static __device__ __forceinline__ uint32_t sample_order(float logit)
 {
     const uint32_t bits = __float_as_uint(sample_clean(logit) + 0.0f);
     return bits ^ ((0u - (bits >> 31)) | 0x80000000u);
 }
 
+/* Returns the logit that sample_order has mapped to this number. */
 static __device__ __forceinline__ float sample_logit(uint32_t order)
 {
     return __uint_as_float(order >> 31 != 0 ? order ^ 0x80000000u : ~order);
@@ -219,8 +220,8 @@ static __device__ void sample_sums(const float *logits, uint32_t vocab, float to
 
 /* Gathers the candidates whose logit is at least `least_logit` and, if `least_weight` is above 0,
  * whose weight is at least `least_weight`. Their keys are ordered by likelihood (logit descending,
- * id ascending) but not sorted yet. shared->count may exceed SAMPLE_MAX: then some candidates are
- * missing. */
+ * id ascending) but not sorted yet. masked: masked tokens are no candidates. shared->count may
+ * exceed SAMPLE_MAX: then some candidates are missing. */
 static __device__ void sample_gather(const float *logits, uint32_t vocab, float top,
                                      float least_logit, float least_weight, bool masked,
                                      struct sample_shared *shared)

@@ -1,7 +1,7 @@
 /* weights: the layout of a matrix's weights on the device, and how 8 of them are read. weights.cu
- * writes the layout, on the host; the kernels of gemv*.cu, dequantize.cu and elementwise.cu read
- * it. No other file includes this header. It has no state, and copies nothing between host and
- * device.
+ * writes the layout, on the host; the kernels of gemv*.cu, dequantize.cu, elementwise.cu and
+ * experts.cu read it. No other file includes this header. It has no state, and copies nothing
+ * between host and device.
  *
  * Float types, including F8_E4M3, keep the file's elements; each row is padded with zeros to 16
  * bytes. For the scales of F8_E4M3 see kernels.cuh.
@@ -11,9 +11,9 @@
  *
  * A row of a quantised type is divided into steps of 256 columns (the last one padded with zeros),
  * each of two units of 128, each of four groups of 32. A group is read by four lanes t = 0 … 3 of a
- * warp, 8 elements each: a chunk. A chunk's columns in the group are 8t … 8t + 7; for types
- * with scales per 16 columns (weights_halves), 4t … 4t + 3 and 16 + 4t … 16 + 4t + 3. A lane thus has the elements of
- * each chunk in the order that an operand of mma.m16n8k16 needs (gemv_mma.cuh).
+ * warp, 8 elements each: a chunk. A chunk's columns in the group are 8t … 8t + 7, or, for types
+ * with scales per 16 columns (weights_halves), 4t … 4t + 3 and 16 + 4t … 16 + 4t + 3. A lane thus
+ * has the elements of each chunk in the order that an operand of mma.m16n8k16 needs (gemv_mma.cuh).
  *
  * Quants of a step: [unit 0][unit 1][high bits of unit 0][high bits of unit 1]
  * - Nibbles: a unit is 64 bytes, 16 for each t, with a word for each group. Element e of the word
@@ -135,8 +135,8 @@ static __device__ __forceinline__ float weights_bf16(uint32_t bits)
     return __uint_as_float(bits << 16);
 }
 
-/* Converts E4M3 in the low byte. Weights have no NaN. Its bits are those of an fp32 number that is
- * 2^120 times too small. */
+/* Converts the E4M3 number in the low byte. Weights have no NaN. The bits of the number, moved to
+ * their places in fp32, give a number that is 2^120 times too small. */
 static __device__ __forceinline__ float weights_e4m3(uint32_t byte)
 {
     return __uint_as_float((byte & 0x80u) << 24 | (byte & 0x7fu) << 20) * 0x1p120f;
@@ -150,8 +150,7 @@ static __device__ __forceinline__ float weights_f8_scale(const struct cuda_weigh
     return reinterpret_cast<const float *>(w.scales + block * w.scale_row_bytes)[right];
 }
 
-/* Replaces four nibbles, in the low 16 bits of `four`, by the bytes of `codes` that they are indices
- * of. */
+/* Replaces four nibbles, in the low 16 bits of `four`, by the bytes of `codes` at these indices. */
 static __device__ __forceinline__ uint32_t weights_lookup(const uint32_t (&codes)[4], uint32_t four)
 {
     const uint32_t index = four & 0x7777u;
@@ -167,9 +166,9 @@ static __device__ __forceinline__ uint2 weights_decode(const uint32_t (&codes)[4
                       weights_lookup(codes, __byte_perm(word, 0, 0x0031)));
 }
 
-/* Reads the scales and the minima (of elements 0 … 3 and of 4 … 7) of group `group` of a step. They
- * do not depend on t: with scales per 16 columns, the two halves of every chunk have different
- * scales. */
+/* Reads the scales and the minima of group `group` of a step: entry 0 for elements 0 … 3 of a
+ * chunk, entry 1 for elements 4 … 7. They are equal for all t. The two entries differ only for
+ * types with scales per 16 columns. */
 template <enum compute_type TYPE>
 static __device__ __forceinline__ void weights_scale(const uint8_t *row, uint32_t steps,
                                                      uint32_t step, uint32_t group, float factor,

@@ -2,8 +2,8 @@
  * It owns the socket and the TLS session. It sends and receives bytes, and does not know their
  * meaning (store_session.h does). A call with a deadline waits until the deadline at most. A
  * deadline is a time of clock_system in microseconds. store_session.c and tier_store.c make every
- * call, on the thread of the store's tier, or on the thread that makes or closes the tier. A
- * connection does not connect again by itself. */
+ * call, on the thread of the store's tier, on the thread that makes or closes the tier, or in the
+ * gateway's check of its config. A connection does not connect again by itself. */
 #ifndef KVCACHE_TIERS_STORE_CONNECTION_H
 #define KVCACHE_TIERS_STORE_CONNECTION_H
 

@@ -4,8 +4,8 @@
  * replies to earlier commands are received; replies arrive in the order of the commands. After any
  * result except ST_OK, the session can only be closed. A call with a deadline waits until the
  * deadline at most. A deadline is a time of clock_system in microseconds. tier_store.c makes every
- * call, on the thread of the store's tier, or on the thread that closes the tier. The session does
- * not know the meaning of commands, except AUTH. */
+ * call, on the thread of the store's tier, on the thread that closes the tier, or in the gateway's
+ * check of its config. The session does not know the meaning of commands, except AUTH. */
 #ifndef KVCACHE_TIERS_STORE_SESSION_H
 #define KVCACHE_TIERS_STORE_SESSION_H
 

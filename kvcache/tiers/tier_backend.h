@@ -32,15 +32,17 @@ struct tier_backend;
  *   any other error  The store can no longer be used: the tier is off until the machine is started
  *                    again.
  *
- * The text of an error names the place and says what is wrong; ST_NOT_FOUND may have no text. */
+ * The text of an error says what is wrong, and in which file or server; ST_NOT_FOUND may have no
+ * text. */
 struct tier_backend_ops {
-    enum tier_kind kind;
+    enum tier_kind kind; /* For logs and statistics. */
 
     /* Makes the store ready. Called before every other function except `close`. `identity` is a
      * digest of what decides the content of KV, such as the model (tier_identity_make);
      * record_bytes is the size of every record. A backend may remove records of other identities.
-     * After ST_OK, the text of the error says which records were removed; empty = none were.
-     * After ST_UNREACHABLE or ST_TIMED_OUT, `open` is called again later. */
+     * After ST_OK, the text of the error is a remark for an operator: which records were removed,
+     * or which server of a store failed; empty = no remark. After ST_UNREACHABLE or ST_TIMED_OUT,
+     * `open` is called again later. */
     enum status (*open)(struct tier_backend *b, const struct digest *identity, size_t record_bytes,
                         int64_t deadline_us, struct error *error);
     /* Counts the names before the first name without a record. These records count as used. */

@@ -29,8 +29,8 @@ uint64_t tier_index_bytes(uint32_t place_count);
 /* Returns the place of a record, or TIER_INDEX_NONE. Only the first 16 bytes of names are compared;
  * tier_record_open compares the whole name. */
 uint32_t tier_index_find(const struct tier_index *index, const struct digest *name);
-/* Returns the number of names before the first name without a place. Their records count as
- * used. */
+/* Returns the number of names before the first name without a place. The records of these names
+ * count as used. */
 uint32_t tier_index_count(struct tier_index *index, const struct digest *names, uint32_t count);
 /* Notes that the record in this place was used: the record keeps its place for one round more. */
 void tier_index_use(struct tier_index *index, uint32_t place);

@@ -3,7 +3,7 @@
  * GPU. The backend owns the memory of the records, which end with the machine's process. When this
  * memory is full, a new record replaces the record that tier_index.h chooses.
  *
- * Memory is taken from the kernel when a record is first written there, and given back by `close`.
+ * Memory is taken from the kernel when a record is first written to it, and given back by `close`.
  * Core dumps do not contain the records. machine/ makes the backend on its event loop thread; the
  * tier's thread calls it (tiers.h). */
 #ifndef KVCACHE_TIERS_TIER_MEMORY_H

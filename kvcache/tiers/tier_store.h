@@ -11,9 +11,10 @@
  * servers. The first failure of a server is returned, with the server in the error's text. Until
  * the server works again, its further failures are not returned if another server can be asked. If
  * a server refuses to store (for example because its memory is full), `put` returns ST_NO_RESOURCE
- * for its names; the server is asked to store again after the same times, and is still read. If the
- * caller's deadline ends a call before kv/tiers/store/deadline_ms, nothing is found or stored; such
- * a call counts as a failure of the server only if it is the third in a row.
+ * for its names; the server is still read, and is asked to store again after 1 s, then 2 s, and so
+ * on up to 64 s. If the caller's deadline ends a call before kv/tiers/store/deadline_ms, nothing is
+ * found or stored; a call that ends in this way counts as a failure of the server only if it is the
+ * third in a row.
  *
  * machine/tiers.c makes the backend when a machine starts, and then the tier's thread calls it
  * (tiers.h). The gateway's check of its config makes a backend to try the servers. Records may

@@ -54,8 +54,8 @@ struct tier_job {
     /* Results, valid in `ended`. */
     /* Spans from `first` on that were found (TIER_FIND, TIER_PROBE) or loaded (TIER_LOAD). */
     uint32_t count;
-    uint32_t written; /* TIER_STORE: records that were written. */
-    uint32_t dropped; /* TIER_STORE: spans that could not be stored. */
+    uint32_t written; /* TIER_STORE: records for which `put` returned ST_OK. */
+    uint32_t dropped; /* TIER_STORE: spans that were not stored, after a failure or a cancel. */
     uint32_t damaged; /* TIER_LOAD: records that were damaged. */
 
     /* Used by tiers.c. */
@@ -76,10 +76,10 @@ struct tiers_options {
     uint32_t count;                                 /* Number of tiers. */
     struct tier_backend *backends[TIER_KIND_COUNT]; /* tiers_close closes them. */
     /* Called from tiers_progress to report a change of a tier to an operator. ST_OK = the tier
-     * works, and `text` says which records were removed when it was opened, empty = none; after
-     * other statuses, `text` says why. ST_NO_RESOURCE = the tier stores nothing now; ST_INVALID = a
-     * record was damaged; ST_UNREACHABLE or ST_TIMED_OUT = the tier is tried again later; other
-     * statuses = the tier is off. */
+     * works, and `text` is the remark of tier_backend_ops.open, empty = none; after other statuses,
+     * `text` says why. ST_NO_RESOURCE = the tier stores nothing now; ST_INVALID = a record was
+     * damaged; ST_UNREACHABLE or ST_TIMED_OUT = the tier is tried again later; other statuses = the
+     * tier is off. */
     void (*note)(void *self, uint32_t tier, enum status status, const char *text);
     void *self; /* First argument of `note`. */
 };

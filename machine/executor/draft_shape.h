@@ -13,16 +13,16 @@
 
 /* All zeros = the machine has no draft model. */
 struct draft_shape {
-    struct model_hyper hyper;
-    uint32_t context_tokens; /* Longest context for which the draft model drafts tokens. */
-    uint64_t block_bytes;    /* Bytes of a KV block, all layers together. */
+    struct model_hyper hyper; /* Hyper-parameters of the draft model. */
+    uint32_t context_tokens;  /* Longest context for which the draft model drafts tokens. */
+    uint64_t block_bytes;     /* Bytes of a KV block, all layers together. */
 };
 
 /* Reads the draft model's files. `target` is the machine's model; context_tokens is the longest
  * context of the machine; dtype is the type of its KV. Returns ST_INVALID if the vocabularies
  * differ (except for at most 1,024 padding tokens at their ends), or if the machine's model has no
- * draft layer, ST_UNSUPPORTED if the draft model
- * cannot have KV of this type, or an error of the files. The text names the key. */
+ * draft layer; ST_UNSUPPORTED if the draft model cannot have KV of this type; or an error of the
+ * files. The text names the key. */
 enum status draft_shape_read(const struct config *config, struct model_file *target,
                              uint32_t context_tokens, enum compute_kv_dtype dtype,
                              struct draft_shape *out, struct error *error);

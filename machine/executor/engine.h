@@ -25,7 +25,7 @@ struct engine_sample {
     struct sample_context context; /* Valid until the job is done. */
     /* Bit id % 32 of word id / 32 is 1 if token `id` may be drawn; NULL = any token may. */
     const uint32_t *allowed;
-    struct sampled result;
+    struct sampled result; /* Result: the token. */
     /* Result: [hidden], the row's final vector (forward_final_vector); NULL = not wanted. */
     float *final;
 };
@@ -66,7 +66,8 @@ struct engine_job {
      * wait for them (options.turns). */
     uint32_t turn_us;
     uint64_t used_us; /* Result: time that the job has taken, without waiting for turns. */
-    bool abandoned;   /* Result: the job ended early (engine_abandon) and has no other results. */
+    /* Result: the job ended early (engine_abandon). Of the other results, only used_us is set. */
+    bool abandoned;
 };
 
 struct engine_options {

@@ -22,8 +22,8 @@ struct executor;
 /* A batch: the engine's job, and the request of each of its sequences. The struct is read during
  * `start`; the memory that it points to stays valid until executor_calls.batch_done. */
 struct executor_batch {
-    uint32_t slot; /* Batch slot, < stage_plan_slot_count. */
-    uint32_t path;
+    uint32_t slot;                 /* Batch slot, < stage_plan_slot_count. */
+    uint32_t path;                 /* The batch's path through the stages; 0 without stages. */
     struct engine_job *job;        /* Its samples and scores receive the results. */
     const uint32_t *request_slots; /* [sequence_count]: slot of each sequence's request. */
     /* [sequence_count]: distinguishes successive requests in the same slot. */
@@ -34,7 +34,7 @@ struct executor_batch {
 
 /* A copy of KV between blocks of the machine and a slot of the staging memory (staging.h). */
 struct executor_copy {
-    uint32_t slot;
+    uint32_t slot;         /* Slot of the staging memory, < STAGING_SLOTS. */
     uint32_t span_count;   /* At most STAGING_SPANS_MAX. */
     uint32_t window_first; /* First span that is copied in layer groups with a window. */
     /* The block of span i in layer group g is blocks[g * stride + i]. Read during the call. */
@@ -55,8 +55,9 @@ struct executor_ops {
     /* Returns a descriptor; the caller calls `progress` when it is readable. */
     int (*fd)(const struct executor *e);
     /* Handles what has happened since the previous call, and reports it through executor_calls.
-     * (Stage processes also report by messages; peer_message makes those calls.) Returns the time
-     * of the next call; INT64_MAX = when fd is readable. */
+     * (Stage processes also report by messages, which peer_message handles.) Returns when the
+     * caller must call `progress` again at the latest, even if fd is not readable; INT64_MAX = no
+     * limit. */
     int64_t (*progress)(struct executor *e, int64_t now_us);
     /* Returns true when the device, or all stage processes, are ready to compute. Returns false
      * after a failure. */
@@ -84,9 +85,9 @@ struct executor_ops {
      * Requires is_ready. *out is valid until `close`. */
     void (*layout)(const struct executor *e, struct message_stages *out);
 
-    /* As kv_targets_set and kv_targets_drop, in every process that holds KV. `peer` is the head's
-     * connection to the machine. After target_set, executor_calls.target_changed reports whether
-     * the target can be written to. */
+    /* target_set and target_drop: as kv_targets_set and kv_targets_drop, in every process that
+     * holds KV. `peer` is this process's connection to the target `machine`. After target_set,
+     * executor_calls.target_changed reports whether the target can be written to. */
     void (*target_set)(struct executor *e, uint32_t target, const struct message_peer *machine,
                        struct transport_peer *peer, const struct message_stages *stages);
     void (*target_drop)(struct executor *e, uint32_t target);
@@ -94,14 +95,14 @@ struct executor_ops {
     enum status (*target_push)(struct executor *e, struct kv_push *push, uint32_t layer_end);
     /* Makes the stage processes write KV that they already have, in all layers; push->layer is not
      * used. NULL for an executor without pushes_kv, which has target_push instead. own_path,
-     * cookie: as for target_flush, which must follow. Returns ST_TOO_LARGE if the blocks do not fit
-     * one message, or ST_NO_MEMORY. */
+     * cookie: as for target_flush; the caller calls target_flush afterwards. Returns ST_TOO_LARGE
+     * if the blocks do not fit one message, or ST_NO_MEMORY. */
     enum status (*target_copy)(struct executor *e, uint32_t own_path, const struct kv_push *push,
                                uint64_t cookie);
     /* Requests a flush: executor_calls.target_flushed reports when the KV that was written for
-     * `cookie` to the target has arrived. own_path: the request's path through this machine; path:
-     * its path through the target. requested: the executor pushes KV itself, and the request's last
-     * push has requested the flush already. */
+     * `cookie` to the target has arrived. own_path: the request's path through this machine. path:
+     * the request's path through the target. requested: the executor pushes KV itself, and the
+     * request's last push has requested the flush already. */
     void (*target_flush)(struct executor *e, uint32_t own_path, uint32_t target, uint32_t path,
                          uint64_t cookie, bool requested);
 
@@ -147,8 +148,8 @@ struct executor {
     bool fell_back;
     /* `start` only queues messages: the caller lets the transport send them before other work. */
     bool queues_messages;
-    /* Layout of the staging memory; block_count 0 = there is none, because there are no tiers, or
-     * because tiers can use the KV memory itself. */
+    /* Layout of the staging memory; block_count 0 = there is none, because there are no tiers,
+     * because tiers can use the KV memory itself, or because stages have replicas. */
     struct kv_arena staging;
     /* The staging memory. With stage processes, it is the region of the transport. */
     uint8_t *staging_memory;

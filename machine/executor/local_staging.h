@@ -2,7 +2,7 @@
  * memory of a GPU: pinned memory of the host, to which the GPU copies KV that a tier stores, and
  * from which it copies KV that a tier has loaded. local.c owns it and makes every call on the event
  * loop thread of the machine. The tiers' threads read and write the memory of a slot while no copy
- * of the slot is under way. It decides neither what is copied nor when. */
+ * of the slot is under way. This part does not decide what is copied, or when. */
 #ifndef MACHINE_EXECUTOR_LOCAL_STAGING_H
 #define MACHINE_EXECUTOR_LOCAL_STAGING_H
 
@@ -20,6 +20,7 @@ enum status local_staging_open(const struct device_memory *device, const struct 
 /* Waits for the copies that are under way, and frees the memory. The KV memory must still be there.
  * NULL is fine. */
 void local_staging_close(struct local_staging *s);
+/* Returns the staging memory, in the layout `staging`. */
 uint8_t *local_staging_memory(const struct local_staging *s);
 
 /* Begins a copy from the GPU to a slot (DEVICE_TO_HOST), or from the slot to the GPU

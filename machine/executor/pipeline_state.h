@@ -1,6 +1,6 @@
 /* pipeline_state: the structs and functions that the files of the pipeline share. The pipeline is
- * the executor of a machine with stages (executor.h). It owns the stage processes of this host, and
- * the connections to all stage processes. It sends batches to the stage processes, receives the
+ * the executor of a machine with stages (executor.h). It owns the stage processes that it starts,
+ * and the connections to all stage processes. It sends batches to the stage processes, receives the
  * sampled tokens, and lets the processes write KV to other machines. It has no weights, and no KV
  * except the staging memory (staging.h): the stage processes have them (stage.h). Everything runs
  * on the head's event loop thread.
@@ -76,7 +76,7 @@ struct pipeline_flight {
 /* A request whose stage processes have been sent AWAIT; indexed by its cookie modulo
  * LIMIT_MACHINE_REQUESTS. */
 struct pipeline_await {
-    uint64_t cookie;
+    uint64_t cookie;     /* Number of the request (stage_await.cookie). */
     uint32_t unanswered; /* Stage processes that have not answered. */
 };
 
@@ -111,7 +111,7 @@ struct pipeline {
     struct message_buffer send_buffer;
 
     struct stage_process processes[LIMIT_STAGE_PROCESSES];
-    /* As sent to machines that write KV; set when all stage processes are ready. */
+    /* The stage processes, as reported to machines that write KV; set when all are ready. */
     struct message_stage stages[LIMIT_STAGE_PROCESSES];
 
     struct pipeline_copy copies[STAGING_SLOTS]; /* By slot. */
@@ -122,7 +122,7 @@ struct pipeline {
     uint64_t serial;                                        /* Serial of the latest job. */
     struct pipeline_batch batches[LIMIT_BATCHES_IN_FLIGHT]; /* By batch slot. */
     struct pipeline_table *tables;                          /* [LIMIT_MACHINE_REQUESTS] */
-    /* The arrays of the JOB that is being encoded, down to `masks`: */
+    /* Down to `masks`: arrays of the JOB that is being encoded, and `words`, of a CONTEXT. */
     struct stage_sequence *sequences; /* [sequences_max] */
     struct stage_sample *samples;     /* [sequences_max] */
     struct stage_score *scores;       /* [sequences_max] */
@@ -130,7 +130,7 @@ struct pipeline {
     struct stage_push *pushes;        /* [sequences_max] */
     uint32_t *blocks;                 /* [block_capacity] */
     uint32_t block_capacity;
-    uint32_t *target_blocks; /* [target_capacity]: of the pushes. */
+    uint32_t *target_blocks; /* [target_capacity]: blocks to which the pushes write. */
     uint32_t target_capacity;
     uint32_t *score_ids; /* [rows_max] */
     uint32_t *words;     /* [word_capacity]: the words of the CONTEXT that is being encoded. */
@@ -150,9 +150,9 @@ static inline struct pipeline *pipeline_of(struct executor *e)
     return (struct pipeline *)(void *)e;
 }
 
-/* pipeline.c: records that the machine cannot continue, and why. The first reason stays. Waits up
- * to about 0.3 s for the end of stage processes that this process has started, because an end may
- * be the cause. */
+/* pipeline.c: records that the machine cannot continue, and why. The first reason stays. Stage
+ * processes that this process has started may have ended, which may be the cause. So the function
+ * waits for their ends, until one has crashed or was killed, or until no end occurs for 0.3 s. */
 void pipeline_fail(struct pipeline *p, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Encodes and queues a message for a stage process; nothing is sent to one without a connection. If
@@ -160,9 +160,9 @@ void pipeline_fail(struct pipeline *p, const char *format, ...)
 void pipeline_send(struct pipeline *p, struct stage_process *process,
                    const struct stage_message *message);
 
-/* In the functions below, names that end in _take handle the message of a stage process after which
- * they are named. Functions with a struct executor are operations of struct executor_ops, which
- * describes them. */
+/* Functions whose names end in _take handle the message of a stage process after which they are
+ * named. Functions with a struct executor are operations of struct executor_ops, which describes
+ * them. */
 
 /* pipeline_group.c: rank 0 of a stage makes a group; the head sends it to all ranks of the
  * stage. pipeline_group_take stores the group of a rank 0. */

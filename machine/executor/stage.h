@@ -1,8 +1,9 @@
-/* stage: a stage process: it computes some layers of a machine, or a slice of them (a rank). It
- * owns their weights, their KV cache and an engine. It receives batches from the machine's head
- * (pipeline*.c) and activations from the stage before. It passes its activations to the next stage,
- * or the sampled tokens to the head, and writes the KV of its layers to token machines. It does not
- * decide what a batch contains or which blocks the batch uses: the head does.
+/* stage: a stage process. It computes some layers of a machine, or a slice of these layers (a
+ * rank). It owns the weights and the KV cache of the layers, and an engine. It receives batches
+ * from the machine's head (pipeline*.c) and activations from the stage before. It passes its
+ * activations to the next stage, or the sampled tokens to the head, and writes the KV of its layers
+ * to token machines. The head, not the stage process, decides what a batch contains and which
+ * blocks the batch uses.
  *
  * The process listens, and works for the head that connects to it. When that connection ends, the
  * stage forgets everything except its weights and waits for the next head. Two kinds of stage stop

@@ -1,7 +1,8 @@
 /* stage_state: the structs and functions that the files of a stage process share. stage.c: opening,
  * event loop, end. stage_peers.c: connections and messages. stage_writers.c: the peers that write
  * KV. stage_group.c: the group of ranks. stage_jobs.c: batches. Only these files and tests include
- * it; callers use stage.h. Everything runs on the event loop thread of the stage process. */
+ * this header; callers use stage.h. Everything runs on the event loop thread of the stage
+ * process. */
 #ifndef MACHINE_EXECUTOR_STAGE_STATE_H
 #define MACHINE_EXECUTOR_STAGE_STATE_H
 
@@ -57,8 +58,8 @@ struct stage_next {
 
 /* A request whose KV this process pushes; indexed by its cookie modulo LIMIT_MACHINE_REQUESTS. */
 struct stage_request {
-    uint64_t cookie;
-    enum status status; /* Of its latest write; < 0 = no more writes are made. */
+    uint64_t cookie;    /* Number of the request (prompt_push.cookie). */
+    enum status status; /* Result of the latest write; < 0 = no more writes are made. */
     bool flushing;      /* A flush is pending. */
 };
 
@@ -101,8 +102,8 @@ struct stage {
     struct stage_next next_processes[LIMIT_STAGE_PROCESSES];
     uint32_t target_serials[LIMIT_MACHINES]; /* Serial of the latest TARGET, by target. */
     uint32_t writer_count, writer_capacity;
-    struct stage_writer_link *writers;
-    struct stage_awaiting *awaiting; /* [LIMIT_MACHINE_REQUESTS], by AWAIT's table. */
+    struct stage_writer_link *writers; /* [writer_capacity], of which writer_count are in use. */
+    struct stage_awaiting *awaiting;   /* [LIMIT_MACHINE_REQUESTS], by AWAIT's table. */
     /* [block_count]: 1 + the index in `awaiting` of the request that awaits KV in the block; 0 =
      * none. */
     uint16_t *block_tables;
@@ -113,9 +114,11 @@ struct stage {
     struct stage_slot *slots; /* [slot_count] */
     /* The slot that the engine computes; NULL = idle. */
     struct stage_slot *running;
-    bool running_abandoned;                        /* The head that sent `running` is gone. */
-    uint32_t *tables[LIMIT_MACHINE_REQUESTS];      /* Each [context_blocks]; NULL = not used yet. */
-    uint32_t table_counts[LIMIT_MACHINE_REQUESTS]; /* Ids known in each table. */
+    bool running_abandoned; /* The head that sent `running` is gone. */
+    /* Block tables of each request: [layer groups][machine_shape_context_spans]; NULL = not used
+     * yet. */
+    uint32_t *tables[LIMIT_MACHINE_REQUESTS];
+    uint32_t table_counts[LIMIT_MACHINE_REQUESTS]; /* Spans whose ids are known, of each request. */
     struct stage_contexts *contexts;               /* NULL = none yet. */
     struct stage_contexts *abandoned_contexts;     /* Contexts of an abandoned job; NULL = none. */
     /* The running job's layers before this one are pushed (layer-wise pushes). */
@@ -134,9 +137,9 @@ struct stage {
     bool stopping;
 };
 
-/* In the functions below, names that end in _take handle the message of a peer after which they are
- * named. They return ST_INVALID if the message is wrong. After any error the caller disconnects the
- * peer. */
+/* Functions whose names end in _take handle the message of a peer after which they are named. If
+ * they return a status, it is ST_INVALID for a wrong message, and the caller disconnects the peer
+ * after any error. */
 
 /* stage_peers.c */
 struct transport_events stage_transport_events(void); /* Returns the functions for the transport. */
@@ -150,7 +153,8 @@ void stage_target_link(void *self, uint32_t target, bool up, const char *text);
 /* Reports to the head, once for each head, that this process and its connections are ready. No
  * effect until they are. */
 void stage_ready_report(struct stage *s);
-/* Sends STATE to the head. */
+/* Sends STATE to the head: this process is ready, or (ready = false) it cannot work for the head,
+ * for the reason in `text`. */
 void stage_state_send(struct stage *s, bool ready, const char *text);
 
 /* stage_writers.c: which peers write KV, and what they may write. */

@@ -11,7 +11,7 @@
  * The memory is divided into slots. machine/tier_staging.c decides what a slot is used for. The
  * head and the stage processes compute the same layout from config and model. The files of machine/
  * and machine/executor/ make every call, on the event loop thread of their process. The functions
- * own nothing: the memory belongs to the head's transport. */
+ * own nothing: the memory belongs to the head's transport, or to local_staging.c. */
 #ifndef MACHINE_EXECUTOR_STAGING_H
 #define MACHINE_EXECUTOR_STAGING_H
 
@@ -20,8 +20,9 @@
 #define STAGING_SLOTS     4  /* Number of slots. */
 #define STAGING_SPANS_MAX 64 /* Most spans of a slot. */
 
-/* Returns the layout of the staging memory of a machine whose KV tiers cannot use; block_count 0 =
- * the machine has none, because it has no tiers, or replicas of stages. */
+/* Returns the layout of the staging memory of a machine with KV memory that tiers cannot use.
+ * block_count 0 = there is no staging memory, because the machine has no tiers, or replicas of
+ * stages. */
 struct kv_arena staging_arena(const struct config *config, const struct machine_shape *shape);
 /* Returns the number of spans for which a slot has blocks. Requires that there is staging
  * memory. */
@@ -38,9 +39,10 @@ struct staging_side {
     uint32_t stride;
 };
 
-/* Computes the copies of one layer that both arenas have, from `source` to `target`: the KV heads
- * that both have of `span_count` spans (at most STAGING_SPANS_MAX). In layer groups with a window,
- * only the spans from window_first on are copied. Returns the number of runs. */
+/* Computes the copies of one layer that both arenas have, from `source` to `target`: of each of
+ * `span_count` spans (at most STAGING_SPANS_MAX), the KV heads that both arenas have. In layer
+ * groups with a window, only the spans from window_first on are copied. Returns the number of
+ * runs. */
 uint32_t staging_layer_runs(const struct staging_side *source, const struct staging_side *target,
                             uint32_t layer, uint32_t window_first, uint32_t span_count,
                             struct kv_run runs_out[STAGING_SPANS_MAX]);
