@@ -33,7 +33,7 @@ struct watch_events {
 
 struct watch_options {
     const struct config *config; /* For etcd_open. Read during watch_open only. */
-    const char *prefix;          /* Beginning of the keys, see member_key. It is copied. */
+    const char *prefix;          /* Beginning of the keys, see member_key. Copied. */
     const struct clock *clock;   /* Must outlive the watch. */
     struct watch_events events;
     void *self; /* First argument of all events. */
@@ -51,8 +51,8 @@ void watch_report_again(struct watch *w);
 /* Returns a descriptor for the caller's epoll set; the watch owns it. */
 int watch_fd(const struct watch *w);
 /* Does the work that is due, and calls the events. Returns the number of milliseconds after which
- * the caller calls it again; -1 = no such time. The caller also calls it after watch_open, after
- * watch_report_again, and when the descriptor is readable. */
+ * the caller must call watch_turn again; -1 = no time limit. The caller also calls watch_turn after
+ * watch_open, after watch_report_again, and when the descriptor is readable. */
 int watch_turn(struct watch *w);
 
 #endif

@@ -123,8 +123,8 @@ struct charset {
     } ranges[CHARSET_RANGES_MAX];
 };
 
-/* Adds the code points from `low` to `high`. Returns false, without adding them, if the set would
- * need more than CHARSET_RANGES_MAX ranges. */
+/* Adds the code points from `low` to `high`. Returns false, without adding them, if the set already
+ * has CHARSET_RANGES_MAX ranges after overlapping and adjacent ranges have been joined. */
 bool charset_add(struct charset *set, uint32_t low, uint32_t high);
 /* Replaces the set by its complement. Returns false, and keeps the set's characters, if the
  * complement needs more than CHARSET_RANGES_MAX ranges. */
@@ -135,8 +135,8 @@ enum spelling {
     SPELLING_RAW,  /* As UTF-8. */
     SPELLING_JSON, /* As in a JSON string, escaped only if JSON demands an escape. */
 };
-/* One character of the set, in this spelling. Surrogates in the set are ignored. The function may
- * sort and join the ranges of the set. */
+/* One character of the set, in the spelling `spelling`. Surrogates in the set are ignored. The
+ * function may sort and join the ranges of the set. */
 struct fragment fragment_characters(struct builder *b, struct charset *set, enum spelling spelling);
 /* Any character of a JSON string, in every spelling that JSON allows. Surrogates (\uD800 to \uDFFF)
  * are allowed only as a pair. */

@@ -63,7 +63,8 @@ struct schema {
     uint32_t work;           /* Conjunctions so far. */
     struct memo *memo[1024]; /* Hash table from a conjunction to its rule. */
     struct block *blocks;    /* Memory of schema_allocate. */
-    /* Number + 1 of the rule for white space, and of the rule for any string; 0 = not made yet. */
+    /* space_rule is the number + 1 of the rule for white space, text_rule is the number + 1 of the
+     * rule for any string; 0 = not made yet. */
     uint32_t space_rule, text_rule;
 };
 
@@ -82,7 +83,8 @@ void schema_refuse(struct schema *s, enum status status, const struct pointer *a
 /* Adds the subschema `schema`, whose place is `at`, to a conjunction, with its $ref and allOf. */
 void facets_add(struct schema *s, struct facets *list, const json_t *schema,
                 const struct pointer *at);
-/* Returns the number of a rule for the values that satisfy all facets. */
+/* Returns the number of a rule for the values that satisfy all facets; after an error the number is
+ * meaningless. */
 uint32_t schema_rule(struct schema *s, const struct facets *list);
 /* Returns a fragment for the white space inside of objects and arrays. */
 struct fragment schema_space(struct schema *s);
@@ -93,8 +95,8 @@ uint32_t schema_count(struct schema *s, const struct facet *facet, const char *k
 
 /* ---- schema_keywords.c ---- */
 
-/* Records an error if the subschema has a keyword that grammar_keywords refuses (except
- * uniqueItems and nullable with the value false), or if a part of the schema has $id. */
+/* Records an error if `schema` has a keyword that grammar_keywords refuses (except uniqueItems and
+ * nullable with the value false), or if it has $id and is not the whole schema. */
 void schema_keywords_check(struct schema *s, const json_t *schema, const struct pointer *at);
 /* Returns true if the subschema has a keyword that is honoured; false = all values satisfy it. */
 bool schema_keywords_any(const json_t *schema);

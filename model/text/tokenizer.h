@@ -77,8 +77,8 @@ uint32_t tokenizer_find(const struct tokenizer *t, const char *text);
 /* The state of converting the tokens of one text, such as an answer, to characters. All zeros = the
  * text begins. One thread at a time may use a detokenizer. */
 struct detokenizer {
-    uint8_t pending[4]; /* Bytes of an unfinished UTF-8 character. */
-    uint8_t pending_bytes;
+    uint8_t pending[4];    /* Bytes of an unfinished UTF-8 character. */
+    uint8_t pending_bytes; /* Number of these bytes. */
 };
 
 /* Bytes of `out` that detokenizer_feed needs for a token of piece_bytes bytes (tokenizer_piece). */

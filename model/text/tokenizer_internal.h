@@ -154,7 +154,7 @@ void splitter_close(struct splitter *s); /* NULL is fine. */
 bool splitter_words_first(const struct splitter *s);
 bool splitter_adds_bos(const struct splitter *s);
 
-#define SPLIT_PASSES_MAX 6 /* Expressions of one pre-tokenizer. */
+#define SPLIT_PASSES_MAX 6 /* Most expressions of one pre-tokenizer. */
 
 /* Bytes [start, end) of a text. */
 struct split_range {
@@ -183,8 +183,8 @@ enum status split_begin(struct split *w, const struct splitter *s, const char *t
 enum status split_next(struct split *w, size_t *start_out, size_t *end_out);
 void split_end(struct split *w);
 
-/* The white space of Unicode as the inside of a set [...] of PCRE2: REGEX_SPACE with, REGEX_BLANK
- * without line feed and carriage return. */
+/* The white space of Unicode as the inside of a set [...] of PCRE2. REGEX_SPACE has all of it;
+ * REGEX_BLANK has all except line feed and carriage return. */
 #define REGEX_BLANK                                                                                \
     "\\t\\x{0b}\\x{0c} "                                                                           \
     "\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
