@@ -200,8 +200,8 @@ void prompt_request_fail(struct prompt_pool *pool, struct prompt_request *reques
                          enum status status, const char *text);
 /* Stops the request. If the request is in no batch and has no pending write, the function calls
  * prompt_push_abort and frees the request's slot. If it is in no batch and has pending writes, the
- * function begins a flush. Call the function again when a batch or a flush of a stopped request has
- * ended. */
+ * function begins a flush, unless a flush is pending. Call the function again when a batch or a
+ * flush of a stopped request has ended. */
 void prompt_request_stop(struct prompt_pool *pool, struct prompt_request *request);
 /* Ends the prompt phase: sends PREFILLED to the gateway, if it is connected, and frees the
  * request's slot. */

@@ -20,15 +20,15 @@
  * tokens per time without drafts, because times and probabilities are estimates. */
 #define SCHED_DRAFT_GAIN 1.2
 
-/* Where a drafted token comes from. How often drafted tokens were right is counted for each class of
- * an answer. */
+/* Where a drafted token comes from. How often drafted tokens were right is counted for each class
+ * of an answer. */
 enum sched_draft_class {
-    /* What followed an earlier place in the context, before which 1 or 2 tokens are equal; 3 or 4;
-     * 5 to 8; more. */
-    SCHED_DRAFT_FEW,
-    SCHED_DRAFT_SOME,
-    SCHED_DRAFT_MANY,
-    SCHED_DRAFT_MOST,
+    /* The first four: what followed an earlier place in the context. They differ in the number of
+     * tokens before that place that are equal to the latest tokens. */
+    SCHED_DRAFT_FEW,     /* 1 or 2 equal tokens. */
+    SCHED_DRAFT_SOME,    /* 3 or 4 equal tokens. */
+    SCHED_DRAFT_MANY,    /* 5 to 8 equal tokens. */
+    SCHED_DRAFT_MOST,    /* More than 8 equal tokens. */
     SCHED_DRAFT_AGREED,  /* What followed all such places, of at least two. */
     SCHED_DRAFT_SHAPE,   /* What followed the same point of the answer's constraint. */
     SCHED_DRAFT_FORCED,  /* A part of the only text that the constraint allows. */
@@ -38,7 +38,7 @@ enum sched_draft_class {
 };
 
 struct sched_draft {
-    uint32_t count;
+    uint32_t count;                      /* Number of drafted tokens, ≤ LIMIT_DRAFT_TOKENS. */
     uint8_t classes[LIMIT_DRAFT_TOKENS]; /* enum sched_draft_class of each drafted token. */
 };
 
@@ -91,8 +91,8 @@ struct sched_draft_trust {
 /* Records a step of `rows` rows (≥ 1) that took `us` microseconds. */
 void sched_drafts_step_add(struct sched_step_times *times, uint32_t rows, uint64_t us);
 
-/* Returns how many first tokens of the draft a step should check for an answer; 0 while no step time
- * is known; all of them with drafts->always. answers = answers in the step (≥ 1). */
+/* Returns how many first tokens of the draft a step should check for an answer; 0 while no step
+ * time is known; all of them with drafts->always. answers = answers in the step (≥ 1). */
 uint32_t sched_drafts_length(const struct sched_drafts *drafts,
                              const struct sched_draft_trust *trust, uint32_t answers,
                              const struct sched_draft *draft);

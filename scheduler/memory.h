@@ -218,11 +218,11 @@ bool sched_memory_deadlock_victim(const struct sched_memory *memory, uint32_t bl
 struct sched_memory_counts {
     uint32_t holders; /* Requests that hold blocks. */
     uint32_t growing; /* Holders that have fewer spans than their spans_max. */
-    /* Blocks of holders whose prompts run elsewhere. A block of the prefix cache that several
-     * requests read counts once for each request. */
+    /* Blocks of copies and of holders whose prompts run elsewhere. A block of the prefix cache that
+     * several requests read counts once for each request. */
     uint32_t shared_blocks;
 };
-
+/* Returns the present counts. The pointer is valid until sched_memory_close. */
 const struct sched_memory_counts *sched_memory_counts(const struct sched_memory *memory);
 
 #endif

@@ -1,7 +1,7 @@
 /* api_keys_internal: what the files of api_keys share: keys_file.c (reads key files), keys_fields.c
  * (the fields of key files) and keys.c (the table of keys in use). Only these files include this
- * header. Each function runs on the thread that calls the functions of keys.h. It opens no files
- * and keeps no keys. */
+ * header. Each function of this header runs on the thread that calls the functions of keys.h; it
+ * opens no files and keeps no state. */
 #ifndef SERVER_API_KEYS_INTERNAL_H
 #define SERVER_API_KEYS_INTERNAL_H
 
@@ -31,7 +31,7 @@ struct api_key_set {
 struct key_file_entry {
     const char *path;
     size_t index;
-    struct error *error;
+    struct error *error; /* Receives the errors of the entry. */
 };
 
 /* Sets the error, and returns false. Errors never quote a value, because the value might be a
