@@ -54,6 +54,7 @@ static inline uint32_t tiers_blocks(const struct machine *m, uint32_t spans)
     return spans * layer_groups_count(&m->arena.groups);
 }
 
+/* Returns the bytes of a record, which holds the KV of one block (kvcache/tiers/tier_record.h). */
 static inline uint64_t tiers_record_bytes(const struct machine *m)
 {
     return tier_record_bytes(&m->arena);

@@ -22,8 +22,9 @@ struct registration_options {
     const struct clock *clock;   /* Must outlive the registration. */
     const struct member *member; /* Copied. */
     /* registered = true: the entry exists, and `text` names its key and the endpoint. registered =
-     * false: `text` says why the entry does not exist, or why it could not be checked or its lease
-     * not be renewed. Called by registration_turn when `registered` or `text` has changed. */
+     * false: `text` says why the entry does not exist, why the entry could not be checked, or why
+     * its lease could not be renewed. Called by registration_turn when `registered` or `text` has
+     * changed. */
     void (*state_changed)(void *self, bool registered, const char *text);
     void *self; /* First argument of `state_changed`. */
 };

@@ -39,7 +39,7 @@ struct profile_grid {
 
 /* Measured times by rows alone. `rows` ascend strictly. More rows never have a smaller `us`. */
 struct profile_curve {
-    uint32_t row_count;
+    uint32_t row_count; /* 1 to PROFILE_ROWS_MAX. */
     double rows[PROFILE_ROWS_MAX];
     double us[PROFILE_ROWS_MAX];
 };

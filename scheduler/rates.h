@@ -1,8 +1,8 @@
-/* rates: the speed of a machine, computed from measured times: prompt tokens per second, and decoded
- * tokens per second with batches as large as the TBT target allows. The gateway and the simulator
- * have one struct sched_rates for each machine, on the thread of the cluster scheduler. A machine
- * uses struct rates_line for the speeds of its links and tiers, on its event loop thread. Pure: no
- * clock and no I/O. It measures nothing: the machines do. Older measurements count less
+/* rates: the speed of a machine, computed from measured times: prompt tokens per second, and
+ * decoded tokens per second with batches as large as the TBT target allows. The gateway and the
+ * simulator have one struct sched_rates for each machine, on the thread of the cluster scheduler. A
+ * machine uses struct rates_line for the speeds of its links and tiers, on its event loop thread.
+ * Pure: no clock and no I/O. It measures nothing: the machines do. Older measurements count less
  * (RATES_MEMORY_US). */
 #ifndef SCHEDULER_RATES_H
 #define SCHEDULER_RATES_H
@@ -17,9 +17,9 @@
  * zeros = no point. Other units may take the place of rows: bytes in link_speed.h, tokens in
  * tier_loads.h. */
 struct rates_line {
-    double weight;
-    double rows;
-    double us;
+    double weight;    /* Weights of the points. */
+    double rows;      /* Rows. */
+    double us;        /* Microseconds. */
     double rows_rows; /* Squares of rows. */
     double rows_us;   /* Products of rows and time. */
 };

@@ -4,12 +4,13 @@
  * the gateway's event loop thread.
  *
  * Text that begins like a call but is no call is reported as content. White space after reasoning
- * and calls is left out. White space before them is left out up to 64 bytes; after more than 64
- * bytes, reasoning at the answer's beginning and calls without a marker are not recognised. A
- * call's text is held back until the call's name and the beginning of its arguments are known.
- * After that, the arguments are reported piece by piece as they arrive, with the control characters
- * inside their strings escaped. If the arguments are not valid JSON, have more than 128 levels or a
- * number of more than 63 bytes (json_scan.h), the text from the wrong byte on is content.
+ * and calls is left out. White space before reasoning and calls is left out up to 64 bytes; after
+ * more than 64 bytes, reasoning at the answer's beginning and calls without a marker are not
+ * recognised. A call's text is held back until the call's name and the beginning of its arguments
+ * are known. After that, the arguments are reported piece by piece as they arrive, with the control
+ * characters inside their strings escaped. If the arguments are not valid JSON, have more than 128
+ * levels or a number of more than 63 bytes (json_scan.h), the text from the wrong byte on is
+ * content.
  *
  * The parser does not check arguments against schemas (constraints of answer_calls.h make the model
  * follow them), and knows no tokens. */

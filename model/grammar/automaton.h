@@ -12,7 +12,7 @@
 #define AUTOMATON_DEPTH_MAX 300
 
 struct automaton {
-    struct node *nodes;
+    struct node *nodes; /* [node_count] */
     uint32_t node_count;
     uint32_t start;          /* Node at which a text begins. */
     uint32_t class_count;    /* Number of classes of bytes. */

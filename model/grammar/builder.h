@@ -42,7 +42,7 @@ struct node {
     /* Smallest number of nested calls with which the end of the rule can be reached from this node;
      * UINT16_MAX = the end cannot be reached. Set by automaton_finish. */
     uint16_t calls_min;
-    uint16_t padding;
+    uint16_t padding; /* Unused. */
     /* Numbers of nodes. `target` of a NODE_CALL is the number of a rule, until automaton_finish
      * replaces it by the rule's first node. */
     uint32_t next, target;
@@ -117,7 +117,7 @@ struct fragment fragment_literals(struct builder *b, struct literal *literals, s
 
 /* A set of characters, as ranges of code points in any order; the ranges may overlap. */
 struct charset {
-    uint32_t count;
+    uint32_t count; /* Number of ranges. */
     struct {
         uint32_t low, high; /* First and last code point. */
     } ranges[CHARSET_RANGES_MAX];

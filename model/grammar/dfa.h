@@ -5,8 +5,8 @@
  *
  * A dfa has at most DFA_STATES_MAX states, and the work for one constraint is limited by
  * DFA_WORK_MAX. A function that fails records the error in the builder `errors` and returns NULL.
- * All functions accept NULL as a dfa, and treat it as a dfa without texts; those that return a dfa
- * then return NULL. */
+ * All functions accept NULL as a dfa, and treat NULL as a dfa without texts. Functions that return
+ * a dfa then return NULL. */
 #ifndef MODEL_GRAMMAR_DFA_H
 #define MODEL_GRAMMAR_DFA_H
 

@@ -29,7 +29,7 @@ enum {
  * struct = the whole schema. */
 struct pointer {
     const struct pointer *parent; /* The parts before the last one; NULL = none. */
-    const char *key;              /* The last part, if it is a name; NULL = it is `index`. */
+    const char *key;              /* The last part, if it is a name; NULL = `index` is. */
     size_t index;
 };
 
@@ -119,7 +119,8 @@ struct fragment schema_object(struct schema *s, const struct facets *list);
 struct fragment schema_array(struct schema *s, const struct facets *list);
 struct fragment schema_string(struct schema *s, const struct facets *list);
 struct fragment schema_number(struct schema *s, const struct facets *list, bool fractions);
-/* Return true if the string, or the number, satisfies the keywords of the facets for its type. */
+/* Return true if the value, a string or a number, satisfies all keywords of the facets for strings
+ * or for numbers. */
 bool schema_string_matches(struct schema *s, const struct facets *list, const json_t *value);
 bool schema_number_matches(struct schema *s, const struct facets *list, double value);
 /* Return a dfa for the inside of strings in SPELLING_JSON: schema_pattern for the strings that

@@ -1,6 +1,7 @@
 /* stepper: follows an automaton byte by byte. A place is a node of the automaton with the stack of
  * open calls. A state is the set of all places in which the automaton can be after the same bytes.
- * States and stacks have numbers; equal states have equal numbers, and so have equal stacks.
+ * States and stacks have numbers; equal states have equal numbers, and equal stacks have equal
+ * numbers.
  *
  * A struct stepper owns its states. grammar.c and mask.c call it on the thread that follows an
  * answer, dfa.c on the thread that compiles a constraint. One thread at a time may use a stepper.

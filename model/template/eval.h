@@ -84,8 +84,9 @@ struct value value_operate(struct run *r, enum operation op, struct value a, str
 /* Returns whether a op b holds, for op from OP_EQ to OP_NOT_IN. */
 bool value_compare(struct run *r, enum operation op, struct value a, struct value b);
 
-/* Return the positional argument `index`; without it, the keyword argument `name`; without both,
- * `otherwise`. argument_integer fails unless the argument is an integer or a bool. */
+/* Return the positional argument `index`; if the call has none, the keyword argument `name`; if the
+ * call has neither, `otherwise`. argument_integer fails unless the argument is an integer or a
+ * bool. */
 struct value argument_get(struct run *r, const struct arguments *a, size_t index, const char *name,
                           struct value otherwise);
 int64_t argument_integer(struct run *r, const struct arguments *a, size_t index, const char *name,

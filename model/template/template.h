@@ -45,8 +45,8 @@ struct template_output {
 
 /* Compiles the template `text` of `bytes` bytes. The text is used only during the call. The caller
  * closes *out with template_close. Returns ST_INVALID for a wrong template, with the line in the
- * error's text; ST_TOO_LARGE for a text of more than 4 MiB, or one that needs too much memory,
- * depth or time; ST_NO_MEMORY. */
+ * error's text; ST_TOO_LARGE for a text of more than 4 MiB, or a text that needs too much
+ * memory, depth or time; ST_NO_MEMORY. */
 enum status template_compile(const char *text, size_t bytes, struct template **out,
                              struct error *error);
 /* Frees the template. NULL is fine. Requires that no rendering of the template is running. */

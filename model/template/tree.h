@@ -93,7 +93,7 @@ struct node {
     uint8_t kind;  /* enum node_kind. */
     uint8_t op;    /* enum operation, or REST_ bits. */
     uint32_t line; /* Line in the template, for errors. */
-    uint32_t name; /* Number of a name (name_number), of a filter or of a test; N_FOR: a flag. */
+    uint32_t name; /* Number of a name (name_number), a filter or a test; N_FOR: 1 = recursive. */
     struct node *a, *b, *c;
     struct node *body, *else_body;
     struct node *next;

@@ -111,6 +111,7 @@ void merges_close(struct merges *m);
 bool merges_add(struct merges *m, uint32_t left, uint32_t right, uint32_t id);
 bool merges_add_ranked(struct merges *m, uint32_t left, uint32_t right, uint32_t id, uint32_t rank);
 
+/* Returns the hash of a pair: left << MERGE_ID_BITS | right. */
 static inline uint64_t merges_hash(uint64_t pair)
 {
     return pair * 0x9e3779b97f4a7c15u;
@@ -210,9 +211,9 @@ struct charsmap {
 
 /* Opens the table `blob`, which must stay in memory. Returns false if the table is malformed. */
 bool charsmap_open(struct charsmap *map, struct mapped_text blob);
-/* Stores the replacement for the beginning of the text: that of the longest entry with which the
- * text begins, or the first character itself if the table has no such entry. Returns the number of
- * bytes that are replaced, at least 1. Requires bytes > 0. */
+/* Stores the replacement for the beginning of the text: the replacement of the longest entry with
+ * which the text begins, or the first character itself if the table has no such entry. Returns the
+ * number of bytes that are replaced, at least 1. Requires bytes > 0. */
 size_t charsmap_find(const struct charsmap *map, const char *text, size_t bytes,
                      struct mapped_text *out);
 

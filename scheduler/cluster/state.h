@@ -89,12 +89,12 @@ struct cluster_machine {
     bool busy; /* `busy` of the latest SCHED_MACHINE_QUEUE since the machine is up. */
     /* The caller knows the machine's pools: no SCHED_MOVED is due. */
     bool move_reported;
-    enum pool reported_pool; /* Current pool that the caller knows. */
-    enum pool reported_home; /* Home pool that the caller knows. */
-    enum pool home;          /* Home pool. */
-    enum pool pool;          /* Current pool. */
-    uint64_t kv_tokens;
-    uint64_t mixed_kv_tokens;
+    enum pool reported_pool;        /* Current pool that the caller knows. */
+    enum pool reported_home;        /* Home pool that the caller knows. */
+    enum pool home;                 /* Home pool. */
+    enum pool pool;                 /* Current pool. */
+    uint64_t kv_tokens;             /* See struct sched_event. */
+    uint64_t mixed_kv_tokens;       /* See struct sched_event; 0 was replaced by kv_tokens. */
     struct sched_kv kv;             /* capacity_tokens > 0 if kv_tokens > 0. */
     uint32_t cores;                 /* Machines with the same number share cores; 0 = own cores. */
     uint32_t threads;               /* Cores on which the machine computes, ≥ 1. */
@@ -107,10 +107,10 @@ struct cluster_machine {
     /* Number of requests on the machine, until SCHED_PREFILLED, that would be too large for it in
      * the mixed pool. While this is not 0, rule 3 does not move the machine. */
     uint32_t large_requests;
-    uint32_t prompt_tokens_per_s;
-    uint32_t output_tokens_per_s;
-    struct sched_step step; /* All zeros = not known. */
-    uint32_t host;          /* Machines with the same number are on one host; 0 = unknown. */
+    uint32_t prompt_tokens_per_s; /* Measured; 0 = not known. */
+    uint32_t output_tokens_per_s; /* Measured; 0 = not known. */
+    struct sched_step step;       /* All zeros = not known. */
+    uint32_t host;                /* Machines with the same number are on one host; 0 = unknown. */
     /* When the transfers that were begun from the machine (sends) and to it (receives) are expected
      * to end. */
     int64_t sends_until_us;
@@ -155,8 +155,8 @@ struct promise {
 /* A ring of promises, in the order of at_us. */
 struct promises {
     struct promise ring[PROMISES_MAX];
-    uint32_t first;
-    uint32_t count;
+    uint32_t first; /* Index of the earliest promise. */
+    uint32_t count; /* Number of promises. */
 };
 
 /* What was measured while requests waited in the queue (admission.c). */

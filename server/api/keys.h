@@ -3,7 +3,7 @@
  * client's key is found. Without a file there are no keys and no limits (server/http/access.c then
  * decides what clients may do). server/http/ checks and charges keys, server/serve*.c replace them,
  * and server/metrics/ reads the counters, all on the gateway's event loop thread; `cleave check`
- * only reads a key file. It keeps counts, but no requests, and knows no machines. */
+ * only reads a key file. This part keeps counts, but no requests, and knows no machines. */
 #ifndef SERVER_API_KEYS_H
 #define SERVER_API_KEYS_H
 
@@ -193,7 +193,7 @@ struct api_key_unused {
     uint64_t requests_left;
     /* Time until requests_left is requests_max, if no request arrives. */
     uint64_t requests_full_us;
-    uint64_t tokens_max; /* Tokens a minute; 0 as for requests_max. */
+    uint64_t tokens_max; /* Tokens a minute; 0 = no limit, or this gateway has no share. */
     uint64_t tokens_left;
     uint64_t tokens_full_us; /* Time until tokens_left is tokens_max, if no token is charged. */
 };

@@ -15,7 +15,7 @@
 
 /* The SHA-256 of a key's secrets. */
 struct key_secrets {
-    uint32_t count;
+    uint32_t count; /* Number of secrets. */
     uint8_t hashes[API_KEY_SECRETS][SECRET_HASH_BYTES];
 };
 
@@ -53,7 +53,7 @@ _Static_assert(KEY_INDEX_SLOTS >= 2 * API_KEY_SECRETS * API_KEY_INDICES, "half o
 
 /* An index of zeros is empty, so the memory of an empty index stays untouched. */
 struct key_index {
-    uint32_t count;
+    uint32_t count;                  /* Numbers in the index. */
     uint32_t slots[KEY_INDEX_SLOTS]; /* Number + 1; 0 = empty, which is read as KEY_INDEX_NONE. */
 };
 
