@@ -31,7 +31,7 @@ typedef void (*etcd_done)(void *self, json_t *reply, const char *why);
  * is not JSON. */
 typedef void (*etcd_line)(void *self, json_t *line);
 
-/* Opens a client with the endpoints (those after the first ETCD_ENDPOINTS_MAX are ignored), the
+/* Opens a client with the endpoints (endpoints after the first ETCD_ENDPOINTS_MAX are ignored), the
  * user and the files of cluster/etcd_…. The clock must outlive the client. Returns an error if
  * libcurl cannot be loaded, if a file cannot be used, if the config names no endpoint, or if memory
  * or descriptors run out. */

@@ -14,8 +14,8 @@
 
 struct watch;
 
-/* Functions of the caller. Only watch_turn calls them; they must not call the functions below.
- * Their pointer arguments are valid during the call. */
+/* Functions of the caller. Only watch_turn calls them. They must not call a function of this
+ * header. Their pointer arguments are valid during the call. */
 struct watch_events {
     /* A machine has registered, or its entry has changed. Also called for each usable entry after
      * watch_report_again. */
@@ -26,8 +26,8 @@ struct watch_events {
      * watch_report_again. `text` contains key, value (both perhaps truncated) and the reason. */
     void (*unusable)(void *self, const char *text);
     /* connected = true: etcd answers, and `text` names the endpoint. connected = false: `text` says
-     * why etcd does not answer. Called when `connected` has changed, and while it is false, when
-     * the reason has changed. */
+     * why etcd does not answer. Called when `connected` has changed, and when the reason has
+     * changed while `connected` is false. */
     void (*connection_changed)(void *self, bool connected, const char *text);
 };
 

@@ -59,7 +59,7 @@ enum headroom_part {
     /* The mean TBT of an answer, and a TTFT that is too long only because the answer waited for KV
      * memory; as if machines that compute only prompts took no time. */
     HEADROOM_TOKENS,
-    HEADROOM_ALL, /* Both: an answer misses the SLO if it misses one of them. */
+    HEADROOM_ALL, /* A miss of HEADROOM_PROMPTS or of HEADROOM_TOKENS. */
     HEADROOM_PARTS
 };
 

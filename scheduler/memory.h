@@ -65,8 +65,8 @@ struct sched_memory_options {
  * sched_memory_options. All zeros = not known, or a model without windows: a request takes the
  * memory of its tokens. */
 struct sched_kv {
-    /* Number of tokens for which the memory has room in all layers; 0 = that of the longest
-     * context. */
+    /* Number of tokens for which the memory has room in all layers; 0 = the number of tokens of the
+     * longest context. */
     uint64_t capacity_tokens;
     struct layer_groups groups;
     uint32_t block_tokens;

@@ -44,8 +44,8 @@ struct sched_step {
 };
 
 /* Returns the smaller one of `measured` and 8 × `mean`. mean = mean of earlier measurements; 0 =
- * there are none, so the result is `measured`. So one very long measurement, such as a batch during
- * which the machine was stopped, does not make the machine count as slow. */
+ * there are none, so the result is `measured`. A single very long measurement, such as a batch
+ * during which the machine was stopped, therefore does not make the machine count as slow. */
 double sched_rates_outlier_limit(double measured, double mean);
 
 /* Record `batches` batches, with `rows` rows and `us` microseconds in all: batches with prompts

@@ -40,7 +40,8 @@ struct answer_options {
     bool finds_calls;
     /* Names of the request's tools, each between two line breaks: "\nname\nname\n". Calls without a
      * marker before them (possible in the formats llama3 and json) count as calls only if they have
-     * one of these names. The text must outlive the parser. NULL = no such call counts. */
+     * one of these names. The text must outlive the parser. NULL = calls without a marker never
+     * count. */
     const char *tool_names;
     /* Receives the parts in order, during answer_parser_feed and answer_parser_finish. `text` is
      * valid during the call. */

@@ -4,8 +4,8 @@
  * follows one constraint through the tokens of one request's answer, and computes the mask of the
  * tokens that may come next.
  *
- * The machine, its prompt pool and its token pool call it, all on the machine's event loop thread.
- * The machine holds a request with a constraint back until the constraint is compiled
+ * The machine, its prompt pool and its token pool make all calls, on the machine's event loop
+ * thread. The machine holds a request with a constraint back until the constraint is compiled
  * (grammar_cache_prepare), so that the event loop does not wait for the compilation. The part does
  * not sample and does not end answers. */
 #ifndef MODEL_GRAMMAR_ANSWERS_H

@@ -53,7 +53,8 @@ enum status template_compile(const char *text, size_t bytes, struct template **o
 void template_close(struct template *t);
 
 /* Renders the template. Its variables are the members of the JSON objects `inputs` and `settings`
- * (NULL = no variables). If both have a member of the same name, the member of `inputs` counts.
+ * (NULL = no variables). If `inputs` and `settings` have a member of the same name, the member
+ * of `inputs` counts.
  * out->inputs lists the bytes that come from `inputs`, except the usual values of a key "role",
  * such as "user"; bytes that come from `settings` (such as bos_token) are not listed. `now` is the
  * time that strftime_now formats. The caller frees *out with template_output_done. Returns

@@ -388,8 +388,8 @@ bool cluster_same_cores(const struct sched_cluster *sc, uint32_t a, uint32_t b);
 bool cluster_adds_cores(const struct sched_cluster *sc, uint32_t machine, enum pool phase);
 /* Returns the pending tokens of the machine and of all machines that share its cores. */
 uint64_t cluster_cores_pending(const struct sched_cluster *sc, uint32_t machine);
-/* Returns the machine's measured prompt tokens per second; if they are not known, those of a
- * machine that shares its cores; 0 = these are not known either. */
+/* Returns the measured prompt tokens per second of the machine or, if they are not known, of a
+ * machine that shares its cores; 0 = no such rate is known. */
 uint32_t cluster_cores_rate(const struct sched_cluster *sc, uint32_t machine);
 
 /* ---- links.c ---- */
@@ -433,8 +433,8 @@ void cluster_tiers_set(struct sched_cluster *sc, uint32_t machine, const struct 
 /* Records that the machine is down. What its memory tier has stored is forgotten; its file and the
  * shared store keep their KV. */
 void cluster_tiers_down(struct sched_cluster *sc, uint32_t machine);
-/* Records that the machine, which holds the KV of these prefixes in memory, stores the KV in those
- * of its tiers that work and are written by machines of its home pool. */
+/* Records that the machine, which holds the KV of these prefixes in memory, also stores the KV in
+ * its tiers: in the tiers that work and that machines of its home pool write. */
 void cluster_stored_add(struct sched_cluster *sc, uint32_t machine, const uint64_t *hashes,
                         uint32_t count);
 /* Calls `take` with each machine whose memory tier has probably stored the prefix, then with each
