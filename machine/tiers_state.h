@@ -79,7 +79,7 @@ void tier_stores_close(struct machine_tiers *t);
 /* Returns the least number of tokens whose KV is loaded from the tier in one load;
  * SCHED_TIER_LOADS_NEVER = no KV is loaded. */
 uint32_t tier_least_tokens(const struct machine_tiers *t, uint32_t tier);
-/* Goes on with the loads that wait for a slot. */
+/* Lets the loads that wait for a slot try again, the oldest first, until no slot is free. */
 void tier_loads_turn(struct machine_tiers *t);
 /* Called when the KV of the load's slot is in the stage processes or the GPU, or could not be
  * copied. */

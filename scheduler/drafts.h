@@ -4,10 +4,11 @@
  * with one struct sched_drafts per machine; the simulator calls it, too. It makes no drafts and
  * checks none. Pure: no clock, no I/O, no allocation.
  *
- * A step computes one row more for each drafted token. Let p be the probability that a drafted
- * token is right if the tokens before it are. If each of B answers gets j drafted tokens, a step of
- * B (1 + j) rows gives B (1 + p + … + p^j) tokens. The length is the j with the most tokens per
- * time; 0 if no j gives SCHED_DRAFT_GAIN times the tokens per time without drafts. */
+ * A drafted token is *right* if the step accepts the token. A step computes one row more for each
+ * drafted token. Let p be the probability that a drafted token is right if the tokens before it are
+ * right. If each of B answers gets j drafted tokens, a step of B (1 + j) rows gives
+ * B (1 + p + … + p^j) tokens. The length is the j with the most tokens per time; 0 if no j gives
+ * SCHED_DRAFT_GAIN times the tokens per time without drafts. */
 #ifndef SCHEDULER_DRAFTS_H
 #define SCHEDULER_DRAFTS_H
 
@@ -79,12 +80,12 @@ struct sched_drafts {
 /* What is known of the drafts of one answer, or of the drafts of a machine's draft model. All zeros
  * = no draft was checked. */
 struct sched_draft_trust {
-    /* Time that checks have taken, minus the time of steps that they have saved, in steps without
-     * drafts; less SCHED_DRAFT_LOSS for each token. */
+    /* In steps without drafts: the time that checks have taken, minus the time of the steps that
+     * they have saved, minus SCHED_DRAFT_LOSS for each token; at least -SCHED_DRAFT_WON_STEPS. */
     double lost_steps;
     struct {
         float accepted; /* Drafted tokens that were right. Older ones count less. */
-        float rejected; /* Drafted tokens that were the first wrong one. Older ones count less. */
+        float rejected; /* First wrong tokens of drafts. Older ones count less. */
     } classes[SCHED_DRAFT_CLASSES];
 };
 

@@ -18,7 +18,7 @@
 #include "scheduler/pace.h"
 #include "scheduler/rates.h"
 
-/* Most answers of a replay. */
+/* Most answers of a search. A replay has each answer twice, and counts the second ones. */
 #define HEADROOM_ANSWERS 512
 /* Most machines of a replay. */
 #define HEADROOM_MACHINES LIMIT_MACHINES
@@ -82,7 +82,7 @@ struct headroom_request {
      * for which the answer waited for KV memory. */
     double work_us;
     double last_token; /* Value of headroom_state.token at which the answer ends. */
-    uint32_t next;
+    uint32_t next;     /* The next request of the list. */
 };
 
 /* The state of a machine in a replay. */

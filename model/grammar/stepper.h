@@ -3,8 +3,10 @@
  * States and stacks have numbers; equal states have equal numbers, and equal stacks have equal
  * numbers.
  *
- * A struct stepper owns its states. grammar.c and mask.c call it on the thread that follows an
- * answer, dfa.c on the thread that compiles a constraint. One thread at a time may use a stepper.
+ * A struct stepper owns its states. grammar.c opens a stepper on the thread that compiles a
+ * constraint; after that, grammar.c and mask.c use the stepper on the thread that follows the
+ * answers. dfa.c uses steppers only on the thread that compiles. One thread at a time may use a
+ * stepper.
  * The memory of the states is limited: when a function returns STEPPER_FULL, the caller can call
  * stepper_compact, which forgets the states that the caller does not need, and try again. The part
  * knows no tokens. */
