@@ -1,8 +1,8 @@
 /* etcd_access: how a client of etcd proves its identity (user and password, client certificate),
- * and how it checks etcd's certificate (CA). Each of the three is optional. The files are read for
- * each call, so renewed files are used without a restart. Only etcd.c calls the functions, on the
- * event loop thread of its process. This part owns only names. It keeps no secrets in memory and
- * makes no calls to etcd. */
+ * and how it checks etcd's certificate (CA). Each of the three is optional. The password file is
+ * read for each login, the other files for each call. So renewed files are used without a restart.
+ * Only etcd.c calls the functions, on the event loop thread of its process. This part owns only
+ * names. It keeps no secrets in memory and makes no calls to etcd. */
 #ifndef MEMBERSHIP_ETCD_ACCESS_H
 #define MEMBERSHIP_ETCD_ACCESS_H
 
@@ -12,7 +12,7 @@
 #include <curl/curl.h>
 #include <jansson.h>
 
-/* Names from the config; an empty text = not used. */
+/* The name of the user and the paths of the files; an empty text = not used. */
 struct etcd_access {
     char user[LIMIT_USER_BYTES];
     char password_file[LIMIT_PATH_BYTES];
@@ -21,14 +21,16 @@ struct etcd_access {
     char key_file[LIMIT_PATH_BYTES];
 };
 
-/* Copies user and file paths of the keys cluster/etcd_…, and checks that the files can be read; the
- * password file only if there is a user. The password and key files must belong to the process's
- * user or root, without access for others (secret_file_open). */
+/* Copies the user and the file paths of the keys cluster/etcd_…, and checks that the files can be
+ * read. The password file is checked only if there is a user. The password file and the key file
+ * must pass the checks of secret_file_open: they belong to the process's user or to root, and give
+ * no access to their group or to others. */
 enum status etcd_access_open(const struct config *config, struct etcd_access *out,
                              struct error *error);
 
-/* Sets CA and client certificate of a call. *key_fd_out: a descriptor of the key file, which the
- * caller closes after the call has ended; -1 = none. Returns the errors of secret_file_open. */
+/* Sets the CA and the client certificate of a call. *key_fd_out is a descriptor of the key file,
+ * which the caller closes after the call has ended; -1 = none. Returns the errors of
+ * secret_file_open. */
 enum status etcd_access_tls_set(const struct etcd_access *access, CURL *curl, int *key_fd_out,
                                 struct error *error);
 

@@ -1,9 +1,9 @@
 /* member: a machine's entry in etcd as a struct, and its text. The key is PREFIX + "machines/" +
- * name. The value is a JSON object with address, pool, metadata_hash and model_hash (16 and 64
- * hexadecimal digits). Other members of the object are ignored, so that later releases can add
- * some. registration.c and watch.c call the functions, each on the event loop thread of its
- * process; the gateway and the machine only use the struct. The functions do no I/O and keep no
- * state. They do not check that a machine listens at the address. */
+ * name. The value is a JSON object with address, pool, metadata_hash (16 lower-case
+ * hexadecimal digits) and model_hash (64). Other members of the object are ignored, so that later
+ * releases can add members. registration.c and watch.c call the functions, each on the event loop
+ * thread of its process; the gateway and the machine only use the struct. The functions do no I/O
+ * and keep no state. They do not check that a machine listens at the address. */
 #ifndef MEMBERSHIP_MEMBER_H
 #define MEMBERSHIP_MEMBER_H
 
@@ -32,8 +32,8 @@ void member_key(const char *prefix, const char *name, char out[MEMBER_KEY_BYTES]
 
 /* Returns the value's text, which the caller frees; NULL = no memory. */
 char *member_encode(const struct member *member);
-/* Reads the value of the machine `name`. Returns ST_INVALID if name or value cannot be used; the
- * error says what was wanted, but does not name the key. */
+/* Reads the value of the machine `name`. Returns ST_INVALID, and leaves *out unchanged, if name or
+ * value cannot be used; the error says what was wanted, but does not name the key. */
 enum status member_decode(const char *name, const char *value, struct member *out,
                           struct error *error);
 

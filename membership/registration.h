@@ -18,12 +18,13 @@ struct registration;
 struct registration_options {
     const struct config *config; /* For etcd_open. Read during registration_open only. */
     const char *prefix;          /* See member_key. Read during registration_open only. */
-    uint32_t lease_s;            /* Time after which the entry of a dead process disappears. */
+    uint32_t lease_s;            /* Seconds without a renewal after which etcd removes the entry. */
     const struct clock *clock;   /* Must outlive the registration. */
     const struct member *member; /* Copied. */
     /* registered = true: the entry exists, and `text` names its key and the endpoint. registered =
-     * false: `text` says why the entry does not exist, or why it could not be checked or its lease
-     * not be renewed. Called by registration_turn when `registered` or `text` has changed. */
+     * false: `text` says why the entry does not exist, why the entry could not be checked, or why
+     * its lease could not be renewed. Called by registration_turn when `registered` or `text` has
+     * changed. */
     void (*state_changed)(void *self, bool registered, const char *text);
     void *self; /* First argument of `state_changed`. */
 };
@@ -37,9 +38,9 @@ void registration_close(struct registration *r);
 
 /* Returns a descriptor for the caller's epoll set; the registration owns it. */
 int registration_fd(const struct registration *r);
-/* Moves the registration forward. Returns the number of milliseconds after which the caller calls
- * it again; -1 = no such time. The caller also calls it after registration_open, after
- * registration_remove, and when the descriptor is readable. */
+/* Moves the registration forward. Returns the number of milliseconds after which the caller must
+ * call registration_turn again; -1 = no time limit. The caller also calls registration_turn after
+ * registration_open, after registration_remove, and when the descriptor is readable. */
 int registration_turn(struct registration *r);
 
 /* Begins to remove the entry; the machine is not registered again. */

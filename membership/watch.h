@@ -14,8 +14,8 @@
 
 struct watch;
 
-/* Functions of the caller. Only watch_turn calls them; they must not call the functions below.
- * Their pointer arguments are valid during the call. */
+/* Functions of the caller. Only watch_turn calls them. They must not call a function of this
+ * header. Their pointer arguments are valid during the call. */
 struct watch_events {
     /* A machine has registered, or its entry has changed. Also called for each usable entry after
      * watch_report_again. */
@@ -26,14 +26,14 @@ struct watch_events {
      * watch_report_again. `text` contains key, value (both perhaps truncated) and the reason. */
     void (*unusable)(void *self, const char *text);
     /* connected = true: etcd answers, and `text` names the endpoint. connected = false: `text` says
-     * why etcd does not answer. Called when `connected` has changed, and while it is false, when
-     * the reason has changed. */
+     * why etcd does not answer. Called when `connected` has changed, and when the reason has
+     * changed while `connected` is false. */
     void (*connection_changed)(void *self, bool connected, const char *text);
 };
 
 struct watch_options {
     const struct config *config; /* For etcd_open. Read during watch_open only. */
-    const char *prefix;          /* Beginning of the keys, see member_key. It is copied. */
+    const char *prefix;          /* Beginning of the keys, see member_key. Copied. */
     const struct clock *clock;   /* Must outlive the watch. */
     struct watch_events events;
     void *self; /* First argument of all events. */
@@ -51,8 +51,8 @@ void watch_report_again(struct watch *w);
 /* Returns a descriptor for the caller's epoll set; the watch owns it. */
 int watch_fd(const struct watch *w);
 /* Does the work that is due, and calls the events. Returns the number of milliseconds after which
- * the caller calls it again; -1 = no such time. The caller also calls it after watch_open, after
- * watch_report_again, and when the descriptor is readable. */
+ * the caller must call watch_turn again; -1 = no time limit. The caller also calls watch_turn after
+ * watch_open, after watch_report_again, and when the descriptor is readable. */
 int watch_turn(struct watch *w);
 
 #endif

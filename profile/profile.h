@@ -39,7 +39,7 @@ struct profile_grid {
 
 /* Measured times by rows alone. `rows` ascend strictly. More rows never have a smaller `us`. */
 struct profile_curve {
-    uint32_t row_count;
+    uint32_t row_count; /* 1 to PROFILE_ROWS_MAX. */
     double rows[PROFILE_ROWS_MAX];
     double us[PROFILE_ROWS_MAX];
 };
@@ -106,7 +106,7 @@ struct profile_link {
     char transport[32];            /* Such as "shm" or "tcp". */
     char path[PROFILE_TEXT_BYTES]; /* Text for a person, such as "ucx put over posix". */
     double bandwidth_bytes_per_s;  /* Of many large writes. */
-    double latency_us;   /* Time of a small write, until the writer knows that it has arrived. */
+    double latency_us;   /* Time of a small write, until the writer knows of its arrival. */
     uint32_t size_count; /* Measured sizes. */
     double sizes_bytes[PROFILE_SIZES_MAX]; /* Sizes of writes, in ascending order. */
     /* Time of one write of that size, until the writer knows that the write has arrived. */

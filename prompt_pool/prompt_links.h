@@ -29,8 +29,9 @@ struct prompt_links_options {
      * speed, the latency or their error differs clearly from what was reported last. The function
      * sends the message LINK to all gateways. */
     void (*link_measured)(void *self, const struct message_link *link);
-    /* Called when a link's connection has ended, also if it was never up. No write to `peer` is in
-     * flight any longer. `peer` is valid during the call; `text` says why the connection ended. */
+    /* Called when a link's connection has ended, also if the link was never up. No write to `peer`
+     * is in flight any longer. `peer` only identifies the connection: the transport may have freed
+     * the memory of `peer`. `text` says why the connection ended. */
     void (*peer_lost)(void *self, struct transport_peer *peer, const char *text);
     /* Called when the token machine `machine` is connected and has sent its processes, `stages`.
      * `target` is the machine's number, which stays the same while a gateway wants the link. The
@@ -58,8 +59,8 @@ void prompt_links_close(struct prompt_links *links);
  *   address. If the link is up, it is reported again. If the link waits for its next attempt, it is
  *   tried at the next prompt_links_turn, and the result is reported.
  * - Other address: ends the connection and connects to the new address.
- * - Empty address: the gateway no longer has the machine. The link ends if no other gateway wants the
- *   link.
+ * - Empty address: the gateway no longer has the machine. The link ends if no other gateway wants
+ *   the link.
  * Returns ST_NO_RESOURCE if there are already LIMIT_MACHINES links, ST_INVALID if the machine has
  * no name. */
 enum status prompt_links_peer_set(struct prompt_links *links, uint32_t gateway,

@@ -216,9 +216,9 @@ struct sched_layerwise prompt_pool_layerwise(const struct prompt_pool *pool, uin
  * Requires that the request is not stopped. */
 void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_item *item,
                              int64_t now_us, struct prompt_chunk *out);
-/* Call it when the first `layers` layers of the running batch are computed: pushes those of them
- * that are not pushed yet, for the layer-wise requests of the batch. No effect with
- * options.stages_push. */
+/* Call it when the first `layers` layers of the running batch are computed. For the layer-wise
+ * requests of the batch, the function pushes these layers, as far as they are not pushed yet. No
+ * effect with options.stages_push. */
 void prompt_pool_layers_done(struct prompt_pool *pool, uint32_t layers, int64_t now_us);
 /* Take the results of a batch. The caller calls, in this order:
  * - sched_machine_batch_done;
@@ -248,8 +248,9 @@ bool prompt_pool_is_stopped(struct prompt_pool *pool, sched_slot slot);
 
 /* Adds the pool's counters to `stats`. */
 void prompt_pool_stats_add(const struct prompt_pool *pool, struct message_stats *stats);
-/* Adds to *out how many prompts, prompt tokens and KV tokens the pool has from all gateways except
- * `gateway`. */
+/* Adds to *out the load from all gateways except `gateway`: the number of prompts that are not
+ * computed yet, the tokens of these prompts after their cached spans, and the KV memory of all
+ * requests that take blocks of their own, in tokens. */
 void prompt_pool_load_add(const struct prompt_pool *pool, const struct transport_peer *gateway,
                           struct message_others *out);
 

@@ -73,7 +73,8 @@ struct prompt_request {
      * overwrite these blocks. */
     bool reads_windows;
     bool answer_ended; /* No token is left to generate, so nothing is decoded. */
-    /* KV was written or prompt_push_flush was called, and that flush has not ended. */
+    /* true from the first write of KV, or from prompt_push_flush, until the flush of
+     * prompt_push_flush has ended. */
     bool writes_pending;
     bool stages_flush;        /* The last push was passed to the stages, which flush after it. */
     enum status write_status; /* Status of the latest push; < 0 = no more pushes are made. */
@@ -161,11 +162,13 @@ struct prompt_pool {
     struct prompt_request requests[]; /* Indexed by slot - first_slot. */
 };
 
+/* Returns the request in the slot, which must be one of the pool's slots. */
 static inline struct prompt_request *prompt_request_of(struct prompt_pool *pool, sched_slot slot)
 {
     return &pool->requests[slot - pool->options.first_slot];
 }
 
+/* Returns the slot of the request. */
 static inline sched_slot prompt_slot_of(const struct prompt_pool *pool,
                                         const struct prompt_request *request)
 {
@@ -200,8 +203,8 @@ void prompt_request_fail(struct prompt_pool *pool, struct prompt_request *reques
                          enum status status, const char *text);
 /* Stops the request. If the request is in no batch and has no pending write, the function calls
  * prompt_push_abort and frees the request's slot. If it is in no batch and has pending writes, the
- * function begins a flush. Call the function again when a batch or a flush of a stopped request has
- * ended. */
+ * function begins a flush, unless a flush is pending. Call the function again when a batch or a
+ * flush of a stopped request has ended. */
 void prompt_request_stop(struct prompt_pool *pool, struct prompt_request *request);
 /* Ends the prompt phase: sends PREFILLED to the gateway, if it is connected, and frees the
  * request's slot. */

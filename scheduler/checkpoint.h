@@ -3,9 +3,10 @@
  * and the simulator call the functions, which keep no state; any thread may call them. They start
  * no copy.
  *
- * At most once per interval (kv/checkpoint_ms) an answer is copied: all full blocks that the second
- * machine lacks, in several copies if these are many blocks. The first copy can wait up to an
- * interval, because the machine that computed the prompt still keeps the prompt's KV. */
+ * At most once per interval (kv/checkpoint_ms), the full blocks of an answer's context that the
+ * second machine lacks are copied to the second machine. Many blocks are divided into several
+ * copies. The first copy can wait up to an interval, because the machine that computed the prompt
+ * still keeps the prompt's KV. */
 #ifndef SCHEDULER_CHECKPOINT_H
 #define SCHEDULER_CHECKPOINT_H
 

@@ -18,7 +18,7 @@
 #include "scheduler/pace.h"
 #include "scheduler/rates.h"
 
-/* Most answers of a replay. */
+/* Most answers of a search. A replay has each answer twice, and counts the second ones. */
 #define HEADROOM_ANSWERS 512
 /* Most machines of a replay. */
 #define HEADROOM_MACHINES LIMIT_MACHINES
@@ -48,8 +48,8 @@ struct headroom_options {
     uint32_t fill_tokens;              /* Prompt tokens up to which waiting prompts fill a batch. */
     uint32_t batch_tokens;             /* Most prompt tokens of a batch. */
     uint32_t sequences_max;            /* Most answers of a batch. */
-    /* Gateways with the same machines, this gateway included. All count as having equal traffic; 0
-     * = 1. */
+    /* Gateways with the same machines, this gateway included; 0 = 1. All gateways count as having
+     * equal traffic. */
     uint32_t gateways;
 };
 
@@ -59,7 +59,7 @@ enum headroom_part {
     /* The mean TBT of an answer, and a TTFT that is too long only because the answer waited for KV
      * memory; as if machines that compute only prompts took no time. */
     HEADROOM_TOKENS,
-    HEADROOM_ALL, /* Both: an answer misses the SLO if it misses one of them. */
+    HEADROOM_ALL, /* A miss of HEADROOM_PROMPTS or of HEADROOM_TOKENS. */
     HEADROOM_PARTS
 };
 
@@ -74,13 +74,15 @@ struct headroom_result {
 /* A request in a replay. Lists of requests name a request by 1 + its index in headroom.requests; 0
  * = the end. */
 struct headroom_request {
-    double at_us;    /* When the request arrives. */
-    double since_us; /* When the first token came; once the answer has begun: when it began. */
-    /* Time that the rest of the prompt takes alone. Once the answer has begun: time for which the
-     * answer waited for KV memory. */
+    double at_us; /* When the request arrives. */
+    /* Until the answer has begun: when its first token was computed. After that: when the answer
+     * began. */
+    double since_us;
+    /* Until the answer has begun: time that the rest of the prompt takes alone. After that: time
+     * for which the answer waited for KV memory. */
     double work_us;
     double last_token; /* Value of headroom_state.token at which the answer ends. */
-    uint32_t next;
+    uint32_t next;     /* The next request of the list. */
 };
 
 /* The state of a machine in a replay. */

@@ -1,8 +1,8 @@
 /* layerwise: whether a prompt's KV is sent layer by layer while the prompt is computed, or in one
- * piece afterwards. prompt_pool/ decides with it for each prompt, as the simulator does for its
- * machines; machine/ and the gateway show the length from which on layer by layer pays. The
- * functions keep no state; any thread may call them. Pure: no clock and no I/O. They measure
- * nothing: the speeds come from push_meter.h and pace.h.
+ * piece afterwards. prompt_pool/ calls sched_layerwise_pays for each prompt, and the simulator
+ * does so for its machines; machine/ and the gateway show sched_layerwise_tokens. The functions
+ * keep no state; any thread may call them. Pure: no clock and no I/O. They measure nothing: the
+ * speeds come from push_meter.h and pace.h.
  *
  * Let the link take l microseconds of latency and S microseconds for the bytes of the KV. Let the
  * prompt machine take C microseconds for the L layers of the prompt. The time from the first token

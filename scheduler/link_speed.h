@@ -14,7 +14,7 @@ struct link_speed {
     struct rates_line line; /* Through the points (bytes, microseconds). */
     uint32_t transfers;     /* Number of recorded transfers, at most LINK_SPEED_TRANSFERS. */
     double log_error;       /* Mean of |log(time / estimated time)|; older transfers count less. */
-    double fastest_bytes_per_us; /* Of all transfers so far, with their latency. */
+    double fastest_bytes_per_us; /* Greatest bytes / time, with latency, of a transfer so far. */
 };
 
 /* A transfer of n bytes takes latency_us + 1000000 × n / bytes_per_s microseconds. */

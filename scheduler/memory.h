@@ -23,7 +23,7 @@
  * - A reservation gets its KV, ends, or is given up. Its prompt may wait on another machine for
  *   blocks; if machines wait for each other in a circle, one reservation is given up
  *   (sched_machine_deadlock_victim).
- * - A prompt that is decoded elsewhere frees its blocks when its KV is sent.
+ * - A prompt whose answer is generated elsewhere frees its blocks when its KV is sent.
  * - A quarantined request is freed by a message of its prompt machine or at the end of its lease.
  *
  * Reservations are granted in the order of their queue. A request that was preempted
@@ -65,8 +65,8 @@ struct sched_memory_options {
  * sched_memory_options. All zeros = not known, or a model without windows: a request takes the
  * memory of its tokens. */
 struct sched_kv {
-    /* Number of tokens for which the memory has room in all layers; 0 = that of the longest
-     * context. */
+    /* Number of tokens for which the memory has room in all layers; 0 = the number of tokens of the
+     * longest context. */
     uint64_t capacity_tokens;
     struct layer_groups groups;
     uint32_t block_tokens;
@@ -197,8 +197,8 @@ enum sched_memory_growth sched_memory_grow(struct sched_memory *memory, uint32_t
 
 /* Finds the first waiting reservation. Returns false if none waits, or if its prompt runs on
  * another machine and the prompts' share leaves no room for its blocks; later reservations then
- * wait, too. A reservation that is larger than all blocks outside the share must wait only until no
- * such reservation holds blocks. */
+ * wait, too. A reservation that is larger than all blocks outside the share waits only until no
+ * request whose prompt runs on another machine holds blocks. */
 bool sched_memory_candidate_find(const struct sched_memory *memory, sched_slot *slot_out);
 /* Grants the candidate the blocks that sched_memory_blocks reports. blocks_needed = blocks that the
  * caller must take: all these blocks, or fewer if the prefix cache has some. Returns false, and the
@@ -210,19 +210,19 @@ bool sched_memory_grant(struct sched_memory *memory, sched_slot slot, uint32_t b
 
 /* Finds the granted reservation that must be given up to break a deadlock between machines
  * (sched_machine_deadlock_victim). prompt_holders = number of prompts that hold blocks of this
- * machine and are decoded elsewhere. If the result is true, the caller reports the preemption to
- * the request's gateway, and quarantines or removes the request. */
+ * machine and whose answers are generated elsewhere. If the result is true, the caller reports the
+ * preemption to the request's gateway, and quarantines or removes the request. */
 bool sched_memory_deadlock_victim(const struct sched_memory *memory, uint32_t blocks_free,
                                   uint32_t prompt_holders, sched_slot *slot_out);
 
 struct sched_memory_counts {
     uint32_t holders; /* Requests that hold blocks. */
     uint32_t growing; /* Holders that have fewer spans than their spans_max. */
-    /* Blocks of holders whose prompts run elsewhere. A block of the prefix cache that several
-     * requests read counts once for each request. */
+    /* Blocks of copies and of holders whose prompts run elsewhere. A block of the prefix cache that
+     * several requests read counts once for each request. */
     uint32_t shared_blocks;
 };
-
+/* Returns the present counts. The pointer is valid until sched_memory_close. */
 const struct sched_memory_counts *sched_memory_counts(const struct sched_memory *memory);
 
 #endif

@@ -1,8 +1,8 @@
-/* rates: the speed of a machine, computed from measured times: prompt tokens per second, and decoded
- * tokens per second with batches as large as the TBT target allows. The gateway and the simulator
- * have one struct sched_rates for each machine, on the thread of the cluster scheduler. A machine
- * uses struct rates_line for the speeds of its links and tiers, on its event loop thread. Pure: no
- * clock and no I/O. It measures nothing: the machines do. Older measurements count less
+/* rates: the speed of a machine, computed from measured times: prompt tokens per second, and
+ * decoded tokens per second with batches as large as the TBT target allows. The gateway and the
+ * simulator have one struct sched_rates for each machine, on the thread of the cluster scheduler. A
+ * machine uses struct rates_line for the speeds of its links and tiers, on its event loop thread.
+ * Pure: no clock and no I/O. It measures nothing: the machines do. Older measurements count less
  * (RATES_MEMORY_US). */
 #ifndef SCHEDULER_RATES_H
 #define SCHEDULER_RATES_H
@@ -17,9 +17,9 @@
  * zeros = no point. Other units may take the place of rows: bytes in link_speed.h, tokens in
  * tier_loads.h. */
 struct rates_line {
-    double weight;
-    double rows;
-    double us;
+    double weight;    /* Weights of the points. */
+    double rows;      /* Rows. */
+    double us;        /* Microseconds. */
     double rows_rows; /* Squares of rows. */
     double rows_us;   /* Products of rows and time. */
 };
@@ -44,8 +44,8 @@ struct sched_step {
 };
 
 /* Returns the smaller one of `measured` and 8 × `mean`. mean = mean of earlier measurements; 0 =
- * there are none, so the result is `measured`. So one very long measurement, such as a batch during
- * which the machine was stopped, does not make the machine count as slow. */
+ * there are none, so the result is `measured`. A single very long measurement, such as a batch
+ * during which the machine was stopped, therefore does not make the machine count as slow. */
 double sched_rates_outlier_limit(double measured, double mean);
 
 /* Record `batches` batches, with `rows` rows and `us` microseconds in all: batches with prompts

@@ -17,8 +17,8 @@ enum request_state {
     REQUEST_TRANSFERRING,
     /* The second token or PREFILLED has arrived. */
     REQUEST_DECODING,
-    /* The request lost its machines or its memory, or is handed over: it waits for other
-     * machines. */
+    /* The request waits for other machines, because it lost its machines or its memory, or is
+     * handed over. */
     REQUEST_RESUMING,
     REQUEST_DONE,
     REQUEST_FAILED,

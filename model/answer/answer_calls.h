@@ -1,8 +1,8 @@
 /* answer_calls: writes a constraint of the kind "format:" (model/grammar/grammar.h) for answers in
- * a model's format. Such an answer has what the request demands, written so that answer_parser.h
- * can read it: tool calls whose arguments follow their schemas, or content that follows another
- * constraint and begins after the reasoning. server/api/answer_constraint.c calls it on the
- * gateway's text threads; any thread may. This part owns nothing. It does not compile the
+ * a model's format. Such an answer has what the request demands: tool calls whose arguments follow
+ * their schemas, or content that follows another constraint and begins after the reasoning. The
+ * answer is written so that answer_parser.h can read it. server/api/answer_constraint.c calls it on
+ * the gateway's text threads; any thread may. This part owns nothing. It does not compile the
  * constraint. */
 #ifndef MODEL_ANSWER_ANSWER_CALLS_H
 #define MODEL_ANSWER_ANSWER_CALLS_H
@@ -21,7 +21,7 @@ struct answer_wanted {
     uint32_t only_tool;  /* Index of the only tool that may be called; UINT32_MAX = any tool. */
     /* true: after its reasoning, the answer has calls only. false: calls are optional. */
     bool calls_only;
-    bool several_calls; /* The answer may have more than one call. (Harmony: never.) */
+    bool several_calls; /* The answer may have more than one call. Ignored in the format harmony. */
     bool all_schemas;   /* Arguments follow their schemas also for tools that are not strict. */
     /* The constraint of another kind that content must follow; NULL = any text. */
     const char *content;

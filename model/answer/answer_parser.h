@@ -4,12 +4,13 @@
  * the gateway's event loop thread.
  *
  * Text that begins like a call but is no call is reported as content. White space after reasoning
- * and calls is left out. White space before them is left out up to 64 bytes; after more than 64
- * bytes, reasoning at the answer's beginning and calls without a marker are not recognised. A
- * call's text is held back until the call's name and the beginning of its arguments are known.
- * After that, the arguments are reported piece by piece as they arrive, with the control characters
- * inside their strings escaped. If the arguments are not valid JSON, have more than 128 levels or a
- * number of more than 63 bytes (json_scan.h), the text from the wrong byte on is content.
+ * and calls is left out. White space before reasoning and calls is left out up to 64 bytes; after
+ * more than 64 bytes, reasoning at the answer's beginning and calls without a marker are not
+ * recognised. A call's text is held back until the call's name and the beginning of its arguments
+ * are known. After that, the arguments are reported piece by piece as they arrive, with the control
+ * characters inside their strings escaped. If the arguments are not valid JSON, have more than 128
+ * levels or a number of more than 63 bytes (json_scan.h), the text from the wrong byte on is
+ * content.
  *
  * The parser does not check arguments against schemas (constraints of answer_calls.h make the model
  * follow them), and knows no tokens. */
@@ -39,7 +40,8 @@ struct answer_options {
     bool finds_calls;
     /* Names of the request's tools, each between two line breaks: "\nname\nname\n". Calls without a
      * marker before them (possible in the formats llama3 and json) count as calls only if they have
-     * one of these names. The text must outlive the parser. NULL = no such call counts. */
+     * one of these names. The text must outlive the parser. NULL = calls without a marker never
+     * count. */
     const char *tool_names;
     /* Receives the parts in order, during answer_parser_feed and answer_parser_finish. `text` is
      * valid during the call. */

@@ -12,7 +12,8 @@
 #include "model/answer/answer_parser.h"
 #include "model/answer/json_scan.h"
 
-/* Most blanks that are held back until the text after them shows whether a marker follows. */
+/* Most blanks (scan_is_blank) that are held back until the text after them shows whether a marker
+ * follows. */
 #define BLANKS_MAX 64
 #define HEAD_BYTES 512 /* Most bytes between a marker and the arguments of a call. */
 
@@ -40,8 +41,8 @@ struct answer_family {
      * or "[". */
     enum answer_marker trigger;
     /* Appends the text of a place as an expression of a constraint (model/grammar/grammar.h,
-     * "format:") that `step` can read. tool_name: for CALL_HEAD and CALL_TAIL. several_calls: there
-     * may be more than one call. */
+     * "format:") that `step` can read. tool_name is NULL except for CALL_HEAD and CALL_TAIL.
+     * several_calls: there may be more than one call. NULL = the family has no calls. */
     void (*write)(struct text *out, const struct answer_format *format, enum call_place place,
                   const char *tool_name, bool several_calls);
 };
@@ -68,20 +69,20 @@ enum call_field { FIELD_OTHER, FIELD_NAME, FIELD_ARGUMENTS };
 /* The state of reading a call's object. All offsets count from parser_text. */
 struct call_scan {
     struct json_scan json;
-    size_t scanned;          /* Bytes read so far, including the text before the object. */
-    bool arguments_only;     /* The object is the arguments; the name came before it. */
-    bool listed_names_only;  /* Only names of the request's tools count as calls. */
-    bool call_reported;      /* ANSWER_PART_CALL has been reported. */
-    bool has_name;           /* `name` is set. */
-    bool has_arguments;      /* `arguments` is set. */
-    bool arguments_done;     /* `arguments_end` is set. */
-    enum call_field field;   /* Meaning of the latest member of the object itself (depth 1). */
-    size_t value_offset;     /* Where the value of this member begins. */
-    size_t arguments_offset; /* Where the arguments begin. */
-    size_t arguments_end;    /* Where the arguments end. */
-    uint32_t key_bytes;      /* Bytes in `key`. */
-    char key[16];            /* Name of the latest member, truncated. */
-    char name[ANSWER_NAME_BYTES];
+    size_t scanned;               /* Bytes read so far, including the text before the object. */
+    bool arguments_only;          /* The object is the arguments; the name came before it. */
+    bool listed_names_only;       /* Only names of the request's tools count as calls. */
+    bool call_reported;           /* ANSWER_PART_CALL has been reported. */
+    bool has_name;                /* `name` is set. */
+    bool has_arguments;           /* `arguments` is set. */
+    bool arguments_done;          /* `arguments_end` is set. */
+    enum call_field field;        /* Meaning of the latest member of the object itself (depth 1). */
+    size_t value_offset;          /* Where the value of the member of `field` begins. */
+    size_t arguments_offset;      /* Where the arguments begin. */
+    size_t arguments_end;         /* Where the arguments end. */
+    uint32_t key_bytes;           /* Bytes in `key`. */
+    char key[16];                 /* Name of the latest member, truncated. */
+    char name[ANSWER_NAME_BYTES]; /* The tool's name. */
 };
 
 struct answer_parser {
@@ -95,8 +96,8 @@ struct answer_parser {
         SECTION_CLOSED,    /* Directly after the closing marker of the reasoning. */
         SECTION_FAMILY     /* After the reasoning: the family reads the text. */
     } section;
-    struct text held;     /* Text that was fed, from the first byte that is still needed. */
-    size_t used;          /* Bytes of `held` that were reported or dropped. */
+    struct text held;     /* The latest text that was fed; earlier text was removed. */
+    size_t used;          /* First bytes of `held` that were reported or dropped. */
     bool ended;           /* answer_parser_finish was called. */
     bool in_reasoning;    /* The text so far ends inside the reasoning. */
     int family_state;     /* State of the family. */
@@ -127,8 +128,8 @@ bool parser_blanks_drop(struct answer_parser *p);
 /* Returns the offset of the first byte from offset `at` on that is not a blank. */
 size_t parser_blanks_skip(const struct answer_parser *p, size_t at);
 
-/* Result of a comparison. MATCH_PART: the answer's text so far is a beginning of the wanted text.
- */
+/* Result of a comparison. MATCH_PART = the answer has not ended, and its text from the offset on is
+ * only a beginning of the wanted text. */
 enum match { MATCH_NO, MATCH_YES, MATCH_PART };
 /* Returns whether `text` begins at offset `at`. */
 enum match parser_match(const struct answer_parser *p, size_t at, const char *text);
@@ -138,22 +139,23 @@ enum match parser_match_marker(const struct answer_parser *p, size_t at, enum an
 /* Reports the text before the first of the markers (a list that ends with ANSWER_MARKER_NONE), but
  * not the blanks directly before the marker (up to BLANKS_MAX). Returns the marker and stores its
  * offset in *at. Returns ANSWER_MARKER_NONE if the text has none of these markers. Until the answer
- * has ended, text at the end that may be the beginning of a marker, and the blanks before it, are
- * then not reported. */
+ * has ended, text at its end that may be the beginning of a marker, and the blanks at the end or
+ * before that text, are not reported. */
 enum answer_marker parser_report_until(struct answer_parser *p, enum answer_part part,
                                        const enum answer_marker *markers, size_t *at);
 
 /* Begins to read a call whose object is at offset `at`, perhaps after blanks. name NULL = the
- * object has the name and the arguments; else the object is the arguments. listed_names_only: only
- * names of the request's tools count as calls. The text before `at` is dropped when the call is
- * reported; if it is no call, the text becomes content. */
+ * object has the name and the arguments; otherwise the object is the arguments of the tool `name`.
+ * listed_names_only: only names of the request's tools count as calls. The text before `at` is
+ * dropped when the call is reported. If the object is no call, the text before `at` becomes
+ * content. */
 void parser_call_begin(struct answer_parser *p, size_t at, const char *name, size_t name_bytes,
                        bool listed_names_only);
 
 enum call_step {
     CALL_WAIT, /* More text is needed. */
     CALL_DONE, /* The call is complete; parser_text is after its object. */
-    /* The text is no call, or its arguments are wrong: parser_text is the wrong byte. */
+    /* The text is no call, or its arguments are wrong; parser_text begins with the wrong byte. */
     CALL_WRONG,
 };
 /* Reads the call's text so far and reports name and arguments. */

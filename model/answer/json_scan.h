@@ -34,7 +34,7 @@ struct json_scan {
     enum scan_state state;
     uint32_t depth;                         /* Number of open objects and lists. */
     uint8_t hex_digits_left;                /* Digits that an escape \u still needs. */
-    bool escape;                            /* The previous byte was a backslash in a string. */
+    bool escape;                            /* The previous byte began an escape in a string. */
     uint8_t word_bytes;                     /* Bytes in `word`. */
     char word[JSON_SCAN_WORD_BYTES + 1];    /* The number, true, false or null so far. */
     uint8_t is_object[JSON_SCAN_DEPTH / 8]; /* Bit i: 1 = level i is an object; 0 = a list. */

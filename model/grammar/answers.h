@@ -4,8 +4,8 @@
  * follows one constraint through the tokens of one request's answer, and computes the mask of the
  * tokens that may come next.
  *
- * The machine, its prompt pool and its token pool call it, all on the machine's event loop thread.
- * The machine holds a request with a constraint back until the constraint is compiled
+ * The machine, its prompt pool and its token pool make all calls, on the machine's event loop
+ * thread. The machine holds a request with a constraint back until the constraint is compiled
  * (grammar_cache_prepare), so that the event loop does not wait for the compilation. The part does
  * not sample and does not end answers. */
 #ifndef MODEL_GRAMMAR_ANSWERS_H
@@ -72,7 +72,8 @@ void grammar_answer_draft_drop(struct grammar_answer *answer);
 /* Returns what must follow the answer and its drafted tokens, as grammar_run_forced does;
  * GRAMMAR_FORCED_NONE also after an error. */
 enum grammar_forced grammar_answer_forced(struct grammar_answer *answer, uint32_t *token_out);
-/* Returns true if the token may follow the answer and its drafted tokens. */
+/* Returns true if the token may follow the answer and its drafted tokens; false also if memory is
+ * short, or after an error. */
 bool grammar_answer_allows(struct grammar_answer *answer, uint32_t token);
 /* Returns grammar_run_shape after the answer and its drafted tokens; 0 after an error. */
 uint32_t grammar_answer_shape(struct grammar_answer *answer);
@@ -80,12 +81,12 @@ uint32_t grammar_answer_shape(struct grammar_answer *answer);
 /* Stores the mask of the tokens that may follow the answer and its drafted tokens, in the form of
  * grammar_run_mask. If grammar_run_forced finds a certain token, the mask has only this token.
  * Tokens of `end_tokens` are in the mask exactly if the answer may end. The mask belongs to the
- * answer, and is valid until the next mask with the same number of drafted tokens. This function and
- * those of drafted tokens wait for the compilation, if it has not ended. Returns an error of `make`,
- * grammar_open, grammar_run_open, grammar_run_token, grammar_run_forced or
- * grammar_run_mask; ST_NO_RESOURCE if the cache did not have the constraint when the answer was
- * opened; ST_UNSUPPORTED if no token is allowed, or if the answer has no cache; ST_NO_MEMORY. After
- * an error without drafted tokens, all later calls return the same error. */
+ * answer, and is valid until the next mask with the same number of drafted tokens. This function
+ * and grammar_answer_draft_add, _forced, _allows and _shape wait for the compilation, if it has not
+ * ended. Returns an error of `make`, grammar_open, grammar_run_open, grammar_run_token,
+ * grammar_run_forced or grammar_run_mask; ST_NO_RESOURCE if the cache did not have the constraint
+ * when the answer was opened; ST_UNSUPPORTED if no token is allowed, or if the answer has no cache;
+ * ST_NO_MEMORY. After an error without drafted tokens, all later calls return the same error. */
 enum status grammar_answer_mask(struct grammar_answer *answer, const uint32_t *end_tokens,
                                 uint32_t end_count, const uint32_t **mask_out, struct error *error);
 

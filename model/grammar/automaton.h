@@ -12,20 +12,19 @@
 #define AUTOMATON_DEPTH_MAX 300
 
 struct automaton {
-    struct node *nodes;
+    struct node *nodes; /* [node_count] */
     uint32_t node_count;
     uint32_t start;          /* Node at which a text begins. */
     uint32_t class_count;    /* Number of classes of bytes. */
     uint8_t class_of[256];   /* Class of each byte. */
-    uint8_t class_byte[256]; /* [class_count]: one byte of each class. */
+    uint8_t class_byte[256]; /* [class_count]: the lowest byte of each class. */
 };
 
 /* Makes an automaton from the builder's nodes, for the texts of rule `root`. On success the builder
  * is empty; after an error the caller frees the builder with builder_done, and *out is all zeros.
  * Returns the builder's error, if it has one; ST_INVALID if the rule has no text; ST_UNSUPPORTED if
- * a rule can call itself before it takes a byte; ST_UNSUPPORTED if a counted repetition of more
- * than 64 times repeats what can be the empty text, or what is too large to check for that;
- * ST_NO_MEMORY. */
+ * a rule can call itself before it takes a byte; ST_UNSUPPORTED if the body of a repetition that is
+ * counted beyond 64 can be the empty text, or is too large to find that out; ST_NO_MEMORY. */
 enum status automaton_finish(struct builder *b, uint32_t root, struct automaton *out,
                              struct error *error);
 void automaton_done(struct automaton *a); /* Frees the nodes. An automaton of zeros is fine. */

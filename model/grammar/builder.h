@@ -42,7 +42,7 @@ struct node {
     /* Smallest number of nested calls with which the end of the rule can be reached from this node;
      * UINT16_MAX = the end cannot be reached. Set by automaton_finish. */
     uint16_t calls_min;
-    uint16_t padding;
+    uint16_t padding; /* Unused. */
     /* Numbers of nodes. `target` of a NODE_CALL is the number of a rule, until automaton_finish
      * replaces it by the rule's first node. */
     uint32_t next, target;
@@ -117,14 +117,14 @@ struct fragment fragment_literals(struct builder *b, struct literal *literals, s
 
 /* A set of characters, as ranges of code points in any order; the ranges may overlap. */
 struct charset {
-    uint32_t count;
+    uint32_t count; /* Number of ranges. */
     struct {
         uint32_t low, high; /* First and last code point. */
     } ranges[CHARSET_RANGES_MAX];
 };
 
-/* Adds the code points from `low` to `high`. Returns false, without adding them, if the set would
- * need more than CHARSET_RANGES_MAX ranges. */
+/* Adds the code points from `low` to `high`. Returns false, without adding them, if the set already
+ * has CHARSET_RANGES_MAX ranges after overlapping and adjacent ranges have been joined. */
 bool charset_add(struct charset *set, uint32_t low, uint32_t high);
 /* Replaces the set by its complement. Returns false, and keeps the set's characters, if the
  * complement needs more than CHARSET_RANGES_MAX ranges. */
@@ -135,8 +135,8 @@ enum spelling {
     SPELLING_RAW,  /* As UTF-8. */
     SPELLING_JSON, /* As in a JSON string, escaped only if JSON demands an escape. */
 };
-/* One character of the set, in this spelling. Surrogates in the set are ignored. The function may
- * sort and join the ranges of the set. */
+/* One character of the set, in the spelling `spelling`. Surrogates in the set are ignored. The
+ * function may sort and join the ranges of the set. */
 struct fragment fragment_characters(struct builder *b, struct charset *set, enum spelling spelling);
 /* Any character of a JSON string, in every spelling that JSON allows. Surrogates (\uD800 to \uDFFF)
  * are allowed only as a pair. */

@@ -5,8 +5,8 @@
  *
  * A dfa has at most DFA_STATES_MAX states, and the work for one constraint is limited by
  * DFA_WORK_MAX. A function that fails records the error in the builder `errors` and returns NULL.
- * All functions accept NULL as a dfa, and treat it as a dfa without texts; those that return a dfa
- * then return NULL. */
+ * All functions accept NULL as a dfa, and treat NULL as a dfa without texts. Functions that return
+ * a dfa then return NULL. */
 #ifndef MODEL_GRAMMAR_DFA_H
 #define MODEL_GRAMMAR_DFA_H
 
@@ -24,14 +24,16 @@ struct dfa;
 struct dfa *dfa_open(struct builder *errors, struct builder *part, struct fragment body);
 void dfa_close(struct dfa *d);
 
-/* dfa_and returns a dfa for the texts of `a` that are also texts of `b`; dfa_without, for the texts
- * of `a` that are no texts of `b`. Both functions close `a` and `b`, also after an error. */
+/* dfa_and returns a dfa for the texts of `a` that are also texts of `b`. dfa_without returns a dfa
+ * for the texts of `a` that are no texts of `b`. Both functions close `a` and `b`, also after an
+ * error. */
 struct dfa *dfa_and(struct builder *errors, struct dfa *a, struct dfa *b);
 struct dfa *dfa_without(struct builder *errors, struct dfa *a, struct dfa *b);
 /* Returns a dfa for the texts of `a` that have `least` to `most` characters of a JSON string; most
  * COUNT_UNLIMITED = no upper bound. Closes `a`, also after an error. A bound of 16384 or more
  * characters is the error ST_TOO_LARGE. */
 struct dfa *dfa_with_length(struct builder *errors, struct dfa *a, uint32_t least, uint32_t most);
+/* Returns a copy of `d`, which stays open. */
 struct dfa *dfa_copy(struct builder *errors, const struct dfa *d);
 
 bool dfa_is_empty(const struct dfa *d); /* Returns true if the dfa has no text. */

@@ -29,7 +29,7 @@ enum {
  * struct = the whole schema. */
 struct pointer {
     const struct pointer *parent; /* The parts before the last one; NULL = none. */
-    const char *key;              /* The last part, if it is a name; NULL = it is `index`. */
+    const char *key;              /* The last part, if it is a name; NULL = `index` is. */
     size_t index;
 };
 
@@ -63,7 +63,8 @@ struct schema {
     uint32_t work;           /* Conjunctions so far. */
     struct memo *memo[1024]; /* Hash table from a conjunction to its rule. */
     struct block *blocks;    /* Memory of schema_allocate. */
-    /* Number + 1 of the rule for white space, and of the rule for any string; 0 = not made yet. */
+    /* space_rule is the number + 1 of the rule for white space, text_rule is the number + 1 of the
+     * rule for any string; 0 = not made yet. */
     uint32_t space_rule, text_rule;
 };
 
@@ -82,7 +83,8 @@ void schema_refuse(struct schema *s, enum status status, const struct pointer *a
 /* Adds the subschema `schema`, whose place is `at`, to a conjunction, with its $ref and allOf. */
 void facets_add(struct schema *s, struct facets *list, const json_t *schema,
                 const struct pointer *at);
-/* Returns the number of a rule for the values that satisfy all facets. */
+/* Returns the number of a rule for the values that satisfy all facets; after an error the number is
+ * meaningless. */
 uint32_t schema_rule(struct schema *s, const struct facets *list);
 /* Returns a fragment for the white space inside of objects and arrays. */
 struct fragment schema_space(struct schema *s);
@@ -93,8 +95,8 @@ uint32_t schema_count(struct schema *s, const struct facet *facet, const char *k
 
 /* ---- schema_keywords.c ---- */
 
-/* Records an error if the subschema has a keyword that grammar_keywords refuses (except
- * uniqueItems and nullable with the value false), or if a part of the schema has $id. */
+/* Records an error if `schema` has a keyword that grammar_keywords refuses (except uniqueItems and
+ * nullable with the value false), or if it has $id and is not the whole schema. */
 void schema_keywords_check(struct schema *s, const json_t *schema, const struct pointer *at);
 /* Returns true if the subschema has a keyword that is honoured; false = all values satisfy it. */
 bool schema_keywords_any(const json_t *schema);
@@ -117,7 +119,8 @@ struct fragment schema_object(struct schema *s, const struct facets *list);
 struct fragment schema_array(struct schema *s, const struct facets *list);
 struct fragment schema_string(struct schema *s, const struct facets *list);
 struct fragment schema_number(struct schema *s, const struct facets *list, bool fractions);
-/* Return true if the string, or the number, satisfies the keywords of the facets for its type. */
+/* Return true if the value, a string or a number, satisfies all keywords of the facets for strings
+ * or for numbers. */
 bool schema_string_matches(struct schema *s, const struct facets *list, const json_t *value);
 bool schema_number_matches(struct schema *s, const struct facets *list, double value);
 /* Return a dfa for the inside of strings in SPELLING_JSON: schema_pattern for the strings that

@@ -1,9 +1,12 @@
 /* stepper: follows an automaton byte by byte. A place is a node of the automaton with the stack of
  * open calls. A state is the set of all places in which the automaton can be after the same bytes.
- * States and stacks have numbers; equal states have equal numbers, and so have equal stacks.
+ * States and stacks have numbers; equal states have equal numbers, and equal stacks have equal
+ * numbers.
  *
- * A struct stepper owns its states. grammar.c and mask.c call it on the thread that follows an
- * answer, dfa.c on the thread that compiles a constraint. One thread at a time may use a stepper.
+ * A struct stepper owns its states. grammar.c opens a stepper on the thread that compiles a
+ * constraint; after that, grammar.c and mask.c use the stepper on the thread that follows the
+ * answers. dfa.c uses steppers only on the thread that compiles. One thread at a time may use a
+ * stepper.
  * The memory of the states is limited: when a function returns STEPPER_FULL, the caller can call
  * stepper_compact, which forgets the states that the caller does not need, and try again. The part
  * knows no tokens. */
@@ -17,9 +20,10 @@
 /* The state without places: the automaton does not allow the bytes. */
 #define STEPPER_DEAD 0u
 /* Numbers that the functions return instead of a state. */
-#define STEPPER_FULL          UINT32_MAX       /* The states need more than `bytes_max`. */
-#define STEPPER_AMBIGUOUS     (UINT32_MAX - 1) /* A state needs too many places. */
-#define STEPPER_NO_MEMORY     (UINT32_MAX - 2) /* malloc has failed. */
+#define STEPPER_FULL      UINT32_MAX       /* The states need more than `bytes_max`. */
+#define STEPPER_AMBIGUOUS (UINT32_MAX - 1) /* A state needs too many places. */
+#define STEPPER_NO_MEMORY (UINT32_MAX - 2) /* malloc has failed. */
+/* True for these three numbers. */
 #define STEPPER_FAILED(state) ((state) >= STEPPER_NO_MEMORY)
 
 #define STACK_OPEN  0u /* The callers are not known: the automaton stops at the rule's end. */
@@ -27,17 +31,18 @@
 
 struct place {
     uint32_t node; /* Number of a node of the automaton. */
-    /* Rounds of the counted repetition around the node that are still needed, and still allowed,
-     * with the present round; 0 = no such repetition. most COUNT_UNLIMITED = no upper bound. */
+    /* At least `least` and at most `most` (COUNT_UNLIMITED = no upper bound) rounds of the counted
+     * repetition around the node are left, including the present round; 0 and 0 = there is no
+     * repetition around the node. */
     uint32_t least, most;
-    uint32_t stack; /* STACK_OPEN, STACK_EMPTY, or the frame of the innermost open call. */
+    uint32_t stack; /* STACK_OPEN, STACK_EMPTY, or the number of the innermost call's frame. */
 };
 
 /* An open call. */
 struct frame {
     uint32_t node;         /* Where the automaton continues after the call. */
     uint32_t least, most;  /* The counts of the place that made the call. */
-    uint32_t caller_stack; /* The stack of that place. */
+    uint32_t caller_stack; /* The stack of the place that made the call. */
     uint32_t depth;        /* Number of open calls, including this one. */
 };
 
@@ -98,9 +103,9 @@ static inline uint32_t stepper_step(struct stepper *m, uint32_t state, uint8_t b
     return next != UINT32_MAX ? next : stepper_step_slow(m, state, byte);
 }
 
-/* Forgets all states except STEPPER_DEAD and the states *states[0..count), whose new numbers it
- * writes there. The kept states keep their caller_number. Returns false if there is no memory; then
- * nothing has changed. */
+/* Forgets all states except STEPPER_DEAD and the states whose numbers are in *states[0..count).
+ * Replaces these numbers by the new numbers of the states. The kept states keep their
+ * caller_number. Returns false if there is no memory; then nothing has changed. */
 bool stepper_compact(struct stepper *m, uint32_t **states, uint32_t count);
 
 #endif

@@ -46,16 +46,19 @@ struct arguments {
     struct map *named; /* Keyword arguments; NULL = none. */
 };
 
-/* What runs after a statement: the next statement, what follows the loop, or the loop's next
- * item. */
-enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
+/* What runs after a statement. */
+enum flow {
+    FLOW_NEXT,    /* The next statement. */
+    FLOW_BREAK,   /* The statement after the loop. */
+    FLOW_CONTINUE /* The loop's body, for the next item. */
+};
 
 /* ---- eval.c, exec.c, call.c ---- */
 
 /* Returns the value of an expression. */
 struct value eval_expression(struct run *r, const struct node *n);
 /* Runs the loop n (N_FOR) over the items of `items`, except those that the loop's filter refuses.
- * `depth` becomes loop.depth0. */
+ * `depth` becomes loop.depth0. Returns FLOW_NEXT, or the flow of the loop's else body. */
 enum flow exec_loop(struct run *r, const struct node *n, struct value items, uint32_t depth);
 /* Runs the statements that begin with `body` and returns the text that they write. */
 struct value exec_text(struct run *r, const struct node *body);
@@ -72,8 +75,8 @@ struct value value_call(struct run *r, struct value callee, const struct argumen
 /* Returns the number of the global function with this name; -1 = there is none. */
 int function_number(struct value name);
 
-/* Return object.name and object[key] as jinja2 looks them up; an undefined value if neither exists.
- * Both functions fail for an undefined object. */
+/* Return object.name and object[key] as jinja2 looks them up: as an attribute or as an item. Return
+ * an undefined value if the object has neither. Fail for an undefined object. */
 struct value attribute_get(struct run *r, struct value object, struct value name);
 struct value item_get(struct run *r, struct value object, struct value key);
 /* Returns a op b, for op from OP_ADD to OP_POW. */
@@ -81,8 +84,9 @@ struct value value_operate(struct run *r, enum operation op, struct value a, str
 /* Returns whether a op b holds, for op from OP_EQ to OP_NOT_IN. */
 bool value_compare(struct run *r, enum operation op, struct value a, struct value b);
 
-/* Return the positional argument `index`; without it, the keyword argument `name`; without both,
- * `otherwise`. argument_integer fails unless the argument is an integer or a bool. */
+/* Return the positional argument `index`; if the call has none, the keyword argument `name`; if the
+ * call has neither, `otherwise`. argument_integer fails unless the argument is an integer or a
+ * bool. */
 struct value argument_get(struct run *r, const struct arguments *a, size_t index, const char *name,
                           struct value otherwise);
 int64_t argument_integer(struct run *r, const struct arguments *a, size_t index, const char *name,

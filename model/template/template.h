@@ -45,15 +45,16 @@ struct template_output {
 
 /* Compiles the template `text` of `bytes` bytes. The text is used only during the call. The caller
  * closes *out with template_close. Returns ST_INVALID for a wrong template, with the line in the
- * error's text; ST_TOO_LARGE for a text of more than 4 MiB, or one that needs too much memory,
- * depth or time; ST_NO_MEMORY. */
+ * error's text; ST_TOO_LARGE for a text of more than 4 MiB, or a text that needs too much
+ * memory, depth or time; ST_NO_MEMORY. */
 enum status template_compile(const char *text, size_t bytes, struct template **out,
                              struct error *error);
 /* Frees the template. NULL is fine. Requires that no rendering of the template is running. */
 void template_close(struct template *t);
 
 /* Renders the template. Its variables are the members of the JSON objects `inputs` and `settings`
- * (NULL = no variables). If both have a member of the same name, the member of `inputs` counts.
+ * (NULL = no variables). If `inputs` and `settings` have a member of the same name, the member
+ * of `inputs` counts.
  * out->inputs lists the bytes that come from `inputs`, except the usual values of a key "role",
  * such as "user"; bytes that come from `settings` (such as bos_token) are not listed. `now` is the
  * time that strftime_now formats. The caller frees *out with template_output_done. Returns

@@ -47,13 +47,13 @@ enum node_kind {
     N_LIST,         /* a = items */
     N_TUPLE,        /* a = items */
     N_MAP,          /* a = first key; keys and values alternate, linked by next */
-    N_ATTRIBUTE,    /* a, value = name */
-    N_ITEM,         /* a, b */
-    N_SLICE,        /* a, b = first, c = end, body = step */
+    N_ATTRIBUTE,    /* a = object, value = name */
+    N_ITEM,         /* a = object, b = key */
+    N_SLICE,        /* a = object, b = first, c = end, body = step */
     N_CALL,         /* a = callee, b = arguments */
     N_FILTER,       /* a = value, value = name, b = arguments, name = number of the filter */
     N_TEST,         /* a = value, value = name, b = arguments, name = number of the test */
-    N_KEYWORD,      /* value = keyword (N_WITH: body = target), a */
+    N_KEYWORD,      /* value = keyword (in N_WITH: body = target), a = value */
     N_SPREAD,       /* a: *a as an argument */
     N_SPREAD_MAP,   /* a: **a as an argument */
     N_PARAMETER,    /* name, value = its text, a = default */
@@ -93,7 +93,7 @@ struct node {
     uint8_t kind;  /* enum node_kind. */
     uint8_t op;    /* enum operation, or REST_ bits. */
     uint32_t line; /* Line in the template, for errors. */
-    uint32_t name; /* Number of a name (name_number), of a filter or of a test; N_FOR: a flag. */
+    uint32_t name; /* Number of a name (name_number), a filter or a test; N_FOR: 1 = recursive. */
     struct node *a, *b, *c;
     struct node *body, *else_body;
     struct node *next;
@@ -103,8 +103,9 @@ struct node {
 /* Numbers of the names that the execution itself sets, in every template. */
 enum own_name { NAME_LOOP, NAME_CALLER, NAME_VARARGS, NAME_KWARGS };
 
-/* Bits of node.op of a macro: which of these names the macro's body uses. As in jinja2, a macro
- * accepts arguments without a parameter only if its body uses the name that receives them. */
+/* Bits of node.op of N_MACRO and N_CALL_BODY: which of these names the macro's body uses. As in
+ * jinja2, a macro accepts arguments without a parameter only if its body uses the name that
+ * receives them. */
 #define REST_CALLER  1
 #define REST_VARARGS 2
 #define REST_KWARGS  4

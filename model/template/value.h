@@ -35,8 +35,8 @@ enum kind {
     JOINER,
 };
 
-/* Which Python type a LIST stands for: list, tuple, generator, range, dict_keys, dict_values,
- * dict_items. */
+/* Which Python type a LIST stands for. PLAIN = list; KEYS, VALUES and ITEMS = dict_keys,
+ * dict_values and dict_items. */
 enum list_kind { PLAIN, TUPLE, GENERATOR, RANGE, KEYS, VALUES, ITEMS };
 
 /* A value. Comments name the kinds that use a field. */
@@ -172,6 +172,8 @@ struct value value_from_json(struct run *r, const json_t *json, bool input);
 struct value list_new(struct run *r, enum list_kind kind, size_t capacity, struct list **list);
 void list_add(struct run *r, struct list *list, struct value v); /* Appends v. */
 struct value map_new(struct run *r);                             /* Returns an empty MAP. */
+/* map_set and map_get fail if the key is a dict or a list other than a tuple. */
+
 /* Adds an entry, or replaces the value of an equal key. */
 void map_set(struct run *r, struct map *map, struct value key, struct value value);
 /* Returns the value of the key; NULL = there is none. */
@@ -189,16 +191,17 @@ int value_order(struct run *r, struct value a, struct value b);
 bool value_contains(struct run *r, struct value container, struct value item);
 /* Returns true if v is a string equal to `text`. */
 bool value_is_text(struct value v, const char *text);
-/* Return whether v is an int, float or bool; such a value as a double; an int or bool as an
- * integer. */
+/* Returns true if v is an int, float or bool. */
 static inline bool is_number(struct value v)
 {
     return v.kind == INT || v.kind == FLOAT || v.kind == BOOL;
 }
+/* Returns an int, float or bool as a double. */
 static inline double number_of(struct value v)
 {
     return v.kind == FLOAT ? v.number : v.kind == BOOL ? v.boolean : (double)v.integer;
 }
+/* Returns an int or bool as an integer. */
 static inline int64_t integer_of(struct value v)
 {
     return v.kind == BOOL ? v.boolean : v.integer;
@@ -219,8 +222,9 @@ struct buffer *buffer_new(struct run *r); /* Returns an empty buffer. */
  * bytes) of a string, with their marks. */
 void buffer_add(struct run *r, struct buffer *b, const char *text, size_t bytes, bool input);
 void buffer_add_part(struct run *r, struct buffer *b, struct value v, size_t at, size_t bytes);
-void buffer_add_str(struct run *r, struct buffer *b, struct value v);  /* As string_of. */
-void buffer_add_repr(struct run *r, struct buffer *b, struct value v); /* As Python's repr(). */
+void buffer_add_str(struct run *r, struct buffer *b, struct value v); /* Appends string_of(v). */
+/* Appends Python's repr(v). */
+void buffer_add_repr(struct run *r, struct buffer *b, struct value v);
 /* Appends what Python's json.dumps returns. indent: blanks per level, -1 = one line; `comma` and
  * `colon`: the separators; ascii = true: characters outside ASCII become \uXXXX; sorted = true:
  * keys are sorted. */

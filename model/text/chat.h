@@ -59,12 +59,13 @@ struct chat_text {
 /* Renders the messages, within the limits template_limits_default, after these changes to a copy:
  * - If the template reads only texts, the text parts of a content are joined. If the template reads
  *   only parts, a text becomes a part.
- * - A missing content becomes "", except in a message with tool calls if the template takes such a
- *   message without content.
+ * - A content that is missing or null becomes "", except in a message with tool calls if the
+ *   template takes such a message without content.
  * - The role `developer` becomes `system` if the template does not have the word `developer`.
  * - The arguments of tool calls become objects. A tool's result without `name` gets the name of its
  *   call.
- * - Reasoning of earlier answers is stored under all names that templates use for it.
+ * - Reasoning of earlier answers is stored under all names that templates use for it, except
+ *   `thinking` in a message with content and tool calls.
  * The caller frees *out with chat_text_done. Returns ST_INVALID if the template fails (with the
  * template's own message, if it has one) or if the last message cannot be continued; ST_TOO_LARGE
  * if a limit is exceeded; ST_UNSUPPORTED if the model has no template that can be used;

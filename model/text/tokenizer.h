@@ -54,10 +54,10 @@ struct tokenizer_encode_options {
 };
 
 /* Encodes text[0..bytes) and stores the tokens in *ids_out and their number in *count_out. *ids_out
- * has room for *capacity ids and grows by realloc: the caller starts with NULL and 0, may pass both
- * to further calls, and frees *ids_out, also after an error. Returns ST_INVALID if the text is not
- * UTF-8, with the byte's offset in the error's text; ST_TOO_LARGE if the text is too long or too
- * costly to divide into words; ST_NO_MEMORY. */
+ * has room for *capacity ids and grows by realloc: the caller starts with NULL and 0, may pass the
+ * two values to further calls, and frees *ids_out, also after an error. Returns ST_INVALID if the
+ * text is not UTF-8, with the byte's offset in the error's text; ST_TOO_LARGE if the text is too
+ * long or too costly to divide into words; ST_NO_MEMORY. */
 enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes,
                              const struct tokenizer_encode_options *options, uint32_t **ids_out,
                              size_t *capacity, size_t *count_out, struct error *error);
@@ -77,8 +77,8 @@ uint32_t tokenizer_find(const struct tokenizer *t, const char *text);
 /* The state of converting the tokens of one text, such as an answer, to characters. All zeros = the
  * text begins. One thread at a time may use a detokenizer. */
 struct detokenizer {
-    uint8_t pending[4]; /* Bytes of an unfinished UTF-8 character. */
-    uint8_t pending_bytes;
+    uint8_t pending[4];    /* Bytes of an unfinished UTF-8 character. */
+    uint8_t pending_bytes; /* Number of these bytes. */
 };
 
 /* Bytes of `out` that detokenizer_feed needs for a token of piece_bytes bytes (tokenizer_piece). */

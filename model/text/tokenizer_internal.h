@@ -111,6 +111,7 @@ void merges_close(struct merges *m);
 bool merges_add(struct merges *m, uint32_t left, uint32_t right, uint32_t id);
 bool merges_add_ranked(struct merges *m, uint32_t left, uint32_t right, uint32_t id, uint32_t rank);
 
+/* Returns the hash of a pair: left << MERGE_ID_BITS | right. */
 static inline uint64_t merges_hash(uint64_t pair)
 {
     return pair * 0x9e3779b97f4a7c15u;
@@ -154,7 +155,7 @@ void splitter_close(struct splitter *s); /* NULL is fine. */
 bool splitter_words_first(const struct splitter *s);
 bool splitter_adds_bos(const struct splitter *s);
 
-#define SPLIT_PASSES_MAX 6 /* Expressions of one pre-tokenizer. */
+#define SPLIT_PASSES_MAX 6 /* Most expressions of one pre-tokenizer. */
 
 /* Bytes [start, end) of a text. */
 struct split_range {
@@ -183,8 +184,8 @@ enum status split_begin(struct split *w, const struct splitter *s, const char *t
 enum status split_next(struct split *w, size_t *start_out, size_t *end_out);
 void split_end(struct split *w);
 
-/* The white space of Unicode as the inside of a set [...] of PCRE2: REGEX_SPACE with, REGEX_BLANK
- * without line feed and carriage return. */
+/* The white space of Unicode as the inside of a set [...] of PCRE2. REGEX_SPACE has all of it;
+ * REGEX_BLANK has all except line feed and carriage return. */
 #define REGEX_BLANK                                                                                \
     "\\t\\x{0b}\\x{0c} "                                                                           \
     "\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
@@ -210,9 +211,9 @@ struct charsmap {
 
 /* Opens the table `blob`, which must stay in memory. Returns false if the table is malformed. */
 bool charsmap_open(struct charsmap *map, struct mapped_text blob);
-/* Stores the replacement for the beginning of the text: that of the longest entry with which the
- * text begins, or the first character itself if the table has no such entry. Returns the number of
- * bytes that are replaced, at least 1. Requires bytes > 0. */
+/* Stores the replacement for the beginning of the text: the replacement of the longest entry with
+ * which the text begins, or the first character itself if the table has no such entry. Returns the
+ * number of bytes that are replaced, at least 1. Requires bytes > 0. */
 size_t charsmap_find(const struct charsmap *map, const char *text, size_t bytes,
                      struct mapped_text *out);
 

@@ -38,8 +38,10 @@ struct seek {
  * `measure` is below its bound (machine_kv_multiple, machine_tokens_max, machine_us_max,
  * machine_tokens_unmeasured). */
 bool seek_has_room(const struct seek *s, uint32_t machine, enum measure measure, uint64_t tokens);
-/* Returns true if the machine can be the request's token machine; once s->prompt_machine is chosen,
- * together with that machine. `self` is a const struct seek *. */
+/* Returns true if the machine can be the request's token machine. If s->prompt_machine is chosen,
+ * the two machines must also fit together: they are one machine of the mixed pool, or the link to
+ * the token machine is up and the request fits the mixed_kv_tokens of mixed machines. `self` is a
+ * const struct seek *. */
 bool seek_token_fits(const void *self, uint32_t machine);
 /* Returns true if the machine can do both phases of the request. `self` is a const struct seek *.
  */

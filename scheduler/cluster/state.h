@@ -30,8 +30,8 @@
 enum request_place { PLACE_NONE, PLACE_WAITING, PLACE_ROUTED, PLACE_LOST };
 
 struct cluster_request {
-    uint8_t place; /* enum request_place */
-    bool resumed;
+    uint8_t place;  /* enum request_place */
+    bool resumed;   /* See struct sched_event. */
     bool computed;  /* The prompt does not count as pending any longer. */
     bool prefilled; /* The request has no load on its prompt machine any longer. */
     /* The request would be too large for its prompt machine ([0]) or its token machine ([1]) if
@@ -89,12 +89,12 @@ struct cluster_machine {
     bool busy; /* `busy` of the latest SCHED_MACHINE_QUEUE since the machine is up. */
     /* The caller knows the machine's pools: no SCHED_MOVED is due. */
     bool move_reported;
-    enum pool reported_pool; /* Current pool that the caller knows. */
-    enum pool reported_home; /* Home pool that the caller knows. */
-    enum pool home;          /* Home pool. */
-    enum pool pool;          /* Current pool. */
-    uint64_t kv_tokens;
-    uint64_t mixed_kv_tokens;
+    enum pool reported_pool;        /* Current pool that the caller knows. */
+    enum pool reported_home;        /* Home pool that the caller knows. */
+    enum pool home;                 /* Home pool. */
+    enum pool pool;                 /* Current pool. */
+    uint64_t kv_tokens;             /* See struct sched_event. */
+    uint64_t mixed_kv_tokens;       /* See struct sched_event; 0 was replaced by kv_tokens. */
     struct sched_kv kv;             /* capacity_tokens > 0 if kv_tokens > 0. */
     uint32_t cores;                 /* Machines with the same number share cores; 0 = own cores. */
     uint32_t threads;               /* Cores on which the machine computes, ≥ 1. */
@@ -107,10 +107,10 @@ struct cluster_machine {
     /* Number of requests on the machine, until SCHED_PREFILLED, that would be too large for it in
      * the mixed pool. While this is not 0, rule 3 does not move the machine. */
     uint32_t large_requests;
-    uint32_t prompt_tokens_per_s;
-    uint32_t output_tokens_per_s;
-    struct sched_step step; /* All zeros = not known. */
-    uint32_t host;          /* Machines with the same number are on one host; 0 = unknown. */
+    uint32_t prompt_tokens_per_s; /* Measured; 0 = not known. */
+    uint32_t output_tokens_per_s; /* Measured; 0 = not known. */
+    struct sched_step step;       /* All zeros = not known. */
+    uint32_t host;                /* Machines with the same number are on one host; 0 = unknown. */
     /* When the transfers that were begun from the machine (sends) and to it (receives) are expected
      * to end. */
     int64_t sends_until_us;
@@ -132,8 +132,8 @@ struct link_time {
 
 /* The sum of the measured links of one kind. */
 struct link_sum {
-    uint64_t count;
-    struct link_time all;
+    uint64_t count;       /* Number of the links. */
+    struct link_time all; /* The sum of each field over these links. */
 };
 
 /* The demand of one bucket (repurpose.c). */
@@ -155,8 +155,8 @@ struct promise {
 /* A ring of promises, in the order of at_us. */
 struct promises {
     struct promise ring[PROMISES_MAX];
-    uint32_t first;
-    uint32_t count;
+    uint32_t first; /* Index of the earliest promise. */
+    uint32_t count; /* Number of promises. */
 };
 
 /* What was measured while requests waited in the queue (admission.c). */
@@ -186,10 +186,10 @@ struct sched_cluster {
     struct machine_set routable;
     struct cluster_tree trees[MEASURE_COUNT][POOL_COUNT];
     struct cluster_rank *ranks[MEASURE_COUNT]; /* [machine_count] */
-    /* By measure (speed.c): mean of the known rates of machines that are up, in tokens per second,
-     * US_PER_S if none is known; and whether machines are compared by time, because the rates
-     * differ. */
+    /* By measure: mean of the known rates of machines that are up, in tokens per second; US_PER_S =
+     * no rate is known (speed.c). */
     uint64_t mean_rate[MEASURE_COUNT];
+    /* By measure: machines are compared by time, because their rates differ (speed.c). */
     bool unequal[MEASURE_COUNT];
     /* Mean of the known steps of machines that are up; all zeros = none is known. */
     struct sched_step mean_step;
@@ -198,9 +198,11 @@ struct sched_cluster {
     uint64_t move_count;
     uint32_t lent_count;       /* Machines in the trees that are lent. */
     uint32_t unreported_moves; /* Machines whose `move_reported` is false. */
-    /* Most kv_tokens of a machine in the prompt or mixed pool that was ever up; UINT64_MAX = none. */
+    /* Most kv_tokens of a machine in the prompt or mixed pool that was ever up; UINT64_MAX =
+     * none. */
     uint64_t prompt_tokens_most;
-    /* Most kv_tokens of a machine in the token or mixed pool that was ever up; UINT64_MAX = none. */
+    /* Most kv_tokens of a machine in the token or mixed pool that was ever up; UINT64_MAX =
+     * none. */
     uint64_t token_tokens_most;
     /* Most kv_tokens of a machine that was ever up; UINT64_MAX = none. */
     uint64_t tokens_most;
@@ -242,11 +244,13 @@ struct sched_cluster {
     struct cluster_request *requests; /* [request_count] */
 };
 
+/* Returns true if machine i is in the set. */
 static inline bool set_has(const struct machine_set *set, uint32_t i)
 {
     return (set->words[i / 64] >> (i % 64) & 1) != 0;
 }
 
+/* Adds machine i to the set (in = true) or removes it. */
 static inline void set_put(struct machine_set *set, uint32_t i, bool in)
 {
     uint64_t bit = 1ull << (i % 64);
@@ -264,6 +268,7 @@ static inline uint64_t max_u64(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+/* Returns true if machines of the pool do work of the phase (POOL_PROMPT or POOL_TOKEN). */
 static inline bool pool_serves_phase(enum pool pool, enum pool phase)
 {
     return pool == phase || pool == POOL_MIXED;
@@ -314,8 +319,8 @@ void cluster_requests_lose_large(struct sched_cluster *sc, uint32_t machine);
  * and sets out->more. */
 void cluster_actions_append(struct sched_cluster *sc, struct sched_actions *out,
                             uint32_t count_max);
-/* Append the request to a list that is linked through the requests; remove the request from the
- * list that it is in. */
+/* cluster_list_append puts the request at the end of the list; cluster_list_remove removes the
+ * request from the list, which must contain it. */
 void cluster_list_append(struct sched_cluster *sc, struct request_list *list, uint32_t id);
 void cluster_list_remove(struct sched_cluster *sc, struct request_list *list, uint32_t id);
 
@@ -323,8 +328,9 @@ void cluster_list_remove(struct sched_cluster *sc, struct request_list *list, ui
 
 /* cluster_load_route adds the request to the load of its machines. The other functions remove a
  * part of that load: cluster_load_computed the pending tokens of the prompt, cluster_load_prefilled
- * all load of the prompt machine except the answer, cluster_load_end all load. The last two return
- * a lent machine to its home pool if the option `homing` allows that now. */
+ * all load of the prompt machine except the answer, cluster_load_end all load.
+ * cluster_load_prefilled and cluster_load_end also return lent machines to their home pools, if the
+ * option `homing` allows that now. */
 void cluster_load_route(struct sched_cluster *sc, struct cluster_request *request);
 void cluster_load_computed(struct sched_cluster *sc, struct cluster_request *request);
 void cluster_load_prefilled(struct sched_cluster *sc, struct cluster_request *request);
@@ -382,8 +388,8 @@ bool cluster_same_cores(const struct sched_cluster *sc, uint32_t a, uint32_t b);
 bool cluster_adds_cores(const struct sched_cluster *sc, uint32_t machine, enum pool phase);
 /* Returns the pending tokens of the machine and of all machines that share its cores. */
 uint64_t cluster_cores_pending(const struct sched_cluster *sc, uint32_t machine);
-/* Returns the machine's measured prompt tokens per second; if they are not known, those of a
- * machine that shares its cores; 0 = these are not known either. */
+/* Returns the measured prompt tokens per second of the machine or, if they are not known, of a
+ * machine that shares its cores; 0 = no such rate is known. */
 uint32_t cluster_cores_rate(const struct sched_cluster *sc, uint32_t machine);
 
 /* ---- links.c ---- */
@@ -396,8 +402,9 @@ void cluster_link_measured(struct sched_cluster *sc, uint32_t from, uint32_t to,
 void cluster_host_set(struct sched_cluster *sc, uint32_t machine, uint32_t host);
 /* Returns true if both machines are known to be on one host. */
 bool cluster_same_host(const struct sched_cluster *sc, uint32_t a, uint32_t b);
-/* Return the microseconds that KV of `tokens` tokens takes from one machine to another if the link
- * is idle, and the mean error of this estimate in microseconds. */
+/* cluster_transfer_us returns the microseconds that KV of `tokens` tokens takes from one machine to
+ * another if the link is idle. cluster_transfer_error_us returns the mean error of this estimate,
+ * in microseconds. */
 uint64_t cluster_transfer_us(const struct sched_cluster *sc, uint32_t from, uint32_t to,
                              uint64_t tokens);
 uint64_t cluster_transfer_error_us(const struct sched_cluster *sc, uint32_t from, uint32_t to,
@@ -405,9 +412,10 @@ uint64_t cluster_transfer_error_us(const struct sched_cluster *sc, uint32_t from
 /* Returns the microseconds until all transfers that were begun before, from machine `from` or to
  * machine `to`, have ended. */
 uint64_t cluster_transfer_wait_us(const struct sched_cluster *sc, uint32_t from, uint32_t to);
-/* Returns the microseconds from the end of computing a prompt until the KV of `tokens` of its tokens
- * has arrived. The prompt is computed until `computed_us` from now, for `compute_us`; layers are
- * sent while others are computed, after all transfers that were begun before. */
+/* Returns the microseconds from the end of computing a prompt until the KV of `tokens` of its
+ * tokens has arrived. The computation takes compute_us microseconds and ends computed_us
+ * microseconds from now. Layers are sent while later layers are computed, but only after all
+ * transfers that were begun before. */
 uint64_t cluster_exposed_us(const struct sched_cluster *sc, uint32_t from, uint32_t to,
                             uint64_t tokens, uint64_t computed_us, uint64_t compute_us);
 /* Records that KV of `tokens` tokens is sent from one machine to another, after all transfers from
@@ -425,8 +433,8 @@ void cluster_tiers_set(struct sched_cluster *sc, uint32_t machine, const struct 
 /* Records that the machine is down. What its memory tier has stored is forgotten; its file and the
  * shared store keep their KV. */
 void cluster_tiers_down(struct sched_cluster *sc, uint32_t machine);
-/* Records that the machine, which holds the KV of these prefixes in memory, stores the KV in those
- * of its tiers that work and are written by machines of its home pool. */
+/* Records that the machine, which holds the KV of these prefixes in memory, also stores the KV in
+ * its tiers: in the tiers that work and that machines of its home pool write. */
 void cluster_stored_add(struct sched_cluster *sc, uint32_t machine, const uint64_t *hashes,
                         uint32_t count);
 /* Calls `take` with each machine whose memory tier has probably stored the prefix, then with each
@@ -505,7 +513,7 @@ int64_t cluster_admission_due_us(const struct sched_cluster *sc);
  * kept. */
 bool cluster_admission_late(const struct sched_cluster *sc, bool newcomer);
 /* Returns the milliseconds after which the client should send the request, which is refused now,
- * again. Keeps a place for it (cluster_promise_add), and gives the next refused request a later
+ * again. Keeps a place for the request (cluster_promise_add). The next refused request gets a later
  * time. */
 uint32_t cluster_admission_retry_ms(struct sched_cluster *sc, uint32_t id);
 
@@ -522,8 +530,9 @@ uint32_t cluster_promises_due(const struct sched_cluster *sc);
 
 /* ---- repurpose.c ---- */
 
-/* Add to the bucket being filled: an arrived request; an answer that has ended after `generated`
- * tokens; the requests that other schedulers sent to a machine. */
+/* Each of these functions adds to the bucket that is being filled: cluster_demand_arrived a request
+ * that has arrived, cluster_demand_ended an answer that has ended after `generated` tokens,
+ * cluster_demand_others the requests that other schedulers sent to a machine. */
 void cluster_demand_arrived(struct sched_cluster *sc, const struct cluster_request *request);
 void cluster_demand_ended(struct sched_cluster *sc, uint32_t generated);
 void cluster_demand_others(struct sched_cluster *sc, const struct sched_others *others);

@@ -111,7 +111,8 @@ static inline struct sched_queue *sched_prompt_queue(struct sched_machine *sm,
  * priority 0. */
 struct sched_ticket sched_ticket_of(const struct sched_rank *rank, uint32_t tokens);
 
-/* Append the slot at the end of the list; remove the slot from the list, which must contain it. */
+/* sched_list_append puts the slot at the end of the list; sched_list_remove removes the slot from
+ * the list, which must contain it. */
 void sched_list_append(struct sched_machine *sm, struct slot_list *list, sched_slot slot);
 void sched_list_remove(struct sched_machine *sm, struct slot_list *list, sched_slot slot);
 

@@ -1,5 +1,6 @@
 /* audit: writes the log lines that record which administrator did what. Each line is `audit: ` and
- * a JSON object (here on two lines):
+ * a JSON object (here on two lines); with LOG_JSON (common/log.h), the object is the member
+ * `audit`:
  *
  *   {"status":200,"act":"POST /admin/drain/","target":"token-0","who":"key operator",
  *    "from":"127.0.0.1:41234"}
@@ -19,10 +20,12 @@
 
 /* The client or process that acts. */
 struct audit_actor {
-    /* "key NAME", "admin socket uid N", "uid N pid P" (a signal), "loopback client" (without API
-     * keys), "no valid key" or "unknown client". */
+    /* "key NAME", "no valid key"; without API keys "loopback client" or "unknown client". For the
+     * admin socket "admin socket uid N", or "admin socket" if the uid is not known. For a signal
+     * "uid N pid P", or "terminal" for a signal of the kernel, such as Ctrl-C. */
     char name[LIMIT_KEY_NAME_BYTES + 16];
-    char address[LIMIT_ADDRESS_BYTES]; /* "127.0.0.1:41234", "admin socket" or "signal". */
+    /* "127.0.0.1:41234", "[::1]:41234", "unknown address", "admin socket" or "signal". */
+    char address[LIMIT_ADDRESS_BYTES];
     bool is_administrator; /* true: the actor has the right to act as an administrator. */
 };
 

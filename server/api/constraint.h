@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 struct api_constraint {
-    char *text;     /* malloc'ed; NULL = no constraint. */
+    char *text;     /* malloc'ed, without a NUL at its end; NULL = no constraint. */
     uint32_t bytes; /* Bytes of `text`. */
     /* Name of the body's field that has the constraint, for errors; a static text. */
     const char *field;

@@ -15,10 +15,11 @@
 /* Returns the field's value; NULL = absent or null. The object owns it. */
 json_t *api_field_get(json_t *object, const char *field);
 
-/* Each of these functions stores the field's value in *value; if the field is absent or null,
- * *value keeps the default that the caller has set. They return false, with *error filled, if the
- * type is wrong or the value is not from `least` to `most`. api_field_integer accepts 16.0 as 16.
- * least_open: `least` itself is not allowed. The object owns the text of api_field_string. */
+/* Each of the next four functions stores the field's value in *value; if the field is absent or
+ * null, *value keeps the default that the caller has set. Each returns false, with *error filled,
+ * if the type is wrong or the value is not from `least` to `most`. api_field_integer accepts 16.0
+ * as 16. least_open: `least` itself is not allowed. The object owns the text of
+ * api_field_string. */
 bool api_field_bool(json_t *object, const char *field, bool *value, struct api_error *error);
 bool api_field_integer(json_t *object, const char *field, int64_t least, int64_t most,
                        int64_t *value, struct api_error *error);

@@ -1,7 +1,7 @@
 /* api_forms: converts the bodies of POST /v1/responses (OpenAI) and /v1/messages (Anthropic) to the
  * body of a chat, which is then parsed like the body of any chat. request.c and tokenize.c call it
- * on the text threads. It keeps no state, and any thread may call it. It writes no answers
- * (server/http/form.h does).
+ * on the text threads. The function keeps no state, and any thread may call it. It writes no
+ * answers (server/http/form.h does).
  *
  * Each of the two forms has a table of the fields that chats do not have, or that chats have with
  * another meaning (known_fields.h). All other fields of a body are copied: they mean the same as in

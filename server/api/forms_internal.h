@@ -1,7 +1,7 @@
-/* forms_internal: the state of converting one body, and the functions of forms.c that the two
- * converters form_responses.c and form_messages.c call. Only these files include it. They run on
- * the thread that calls api_form_convert. All functions that return bool return false, with
- * form->error filled, on failure. */
+/* forms_internal: the state of converting one body, the two converters (form_responses.c and
+ * form_messages.c), and the functions of forms.c that the converters call. Only these three files
+ * include this header. All functions run on the thread that calls api_form_convert. All functions
+ * that return bool return false, with form->error filled, on failure. */
 #ifndef SERVER_API_FORMS_INTERNAL_H
 #define SERVER_API_FORMS_INTERNAL_H
 

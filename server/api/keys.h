@@ -3,7 +3,7 @@
  * client's key is found. Without a file there are no keys and no limits (server/http/access.c then
  * decides what clients may do). server/http/ checks and charges keys, server/serve*.c replace them,
  * and server/metrics/ reads the counters, all on the gateway's event loop thread; `cleave check`
- * only reads a key file. It keeps counts, but no requests, and knows no machines. */
+ * only reads a key file. This part keeps counts, but no requests, and knows no machines. */
 #ifndef SERVER_API_KEYS_H
 #define SERVER_API_KEYS_H
 
@@ -68,9 +68,9 @@ void api_key_set_free(struct api_key_set *set); /* NULL is fine */
 /* Writes a JSON Schema (draft 7) of key files, for editors. The schema has no rules about several
  * entries. Returns false if the schema cannot be written. */
 bool api_keys_print_schema(FILE *file);
-/* Return the number of keys in the set (set NULL = 0), and the settings of the key at `index` of
- * the set. */
+/* Returns the number of keys in the set; set NULL = 0. */
 uint32_t api_key_set_count(const struct api_key_set *set);
+/* Returns the settings of the key at `index`, which must be below api_key_set_count. */
 const struct api_key_settings *api_key_set_settings(const struct api_key_set *set, uint32_t index);
 /* Returns a key name's name_hash. */
 uint64_t api_key_name_hash(const char *name);
@@ -91,7 +91,8 @@ void api_keys_apply(struct api_keys *keys, struct api_key_set *set);
 
 /* Sets this gateway's share of each key's limits: `gateways` gateways divide a limit evenly. If the
  * limit is not a multiple of `gateways`, the gateways with the lowest `rank` (from 0) get one more.
- * 1 gateway after opening. */
+ * For limits of a day, the share is the mean of the gateway's shares over that day. 1 gateway after
+ * opening. */
 void api_keys_share_set(struct api_keys *keys, uint32_t gateways, uint32_t rank);
 
 /* Returns true if keys are configured. */
@@ -182,7 +183,8 @@ void api_keys_tokens_charge(struct api_keys *keys, uint32_t key_index, uint32_t 
 void api_keys_answer_end(struct api_keys *keys, uint32_t key_index);
 /* The unused part of this gateway's share of a key's limits. */
 struct api_key_unused {
-    /* Most answers in flight; 0 = no limit, or this gateway has no share. answers_left is then 0. */
+    /* Most answers in flight; 0 = no limit, or this gateway has no share. answers_left is then
+     * 0. */
     uint64_t answers_max;
     uint64_t answers_left;
     /* Requests a minute; 0 = no limit, or this gateway has no share. The next two fields are then
@@ -191,7 +193,7 @@ struct api_key_unused {
     uint64_t requests_left;
     /* Time until requests_left is requests_max, if no request arrives. */
     uint64_t requests_full_us;
-    uint64_t tokens_max; /* Tokens a minute; 0 as for requests_max. */
+    uint64_t tokens_max; /* Tokens a minute; 0 = no limit, or this gateway has no share. */
     uint64_t tokens_left;
     uint64_t tokens_full_us; /* Time until tokens_left is tokens_max, if no token is charged. */
 };
@@ -200,7 +202,8 @@ bool api_keys_unused(struct api_keys *keys, uint32_t key_index, int64_t now_us,
                      struct api_key_unused *out);
 
 /* Gives back one request and prompt_tokens tokens to the key, which were charged for an answer that
- * will not be computed. The caller also calls api_keys_answer_end. */
+ * will not be computed. The request stays in the counter api_key_counts.requests. The caller also
+ * calls api_keys_answer_end. */
 void api_keys_answer_return(struct api_keys *keys, uint32_t key_index, uint64_t prompt_tokens);
 
 #endif

@@ -1,7 +1,7 @@
 /* api_keys_internal: what the files of api_keys share: keys_file.c (reads key files), keys_fields.c
  * (the fields of key files) and keys.c (the table of keys in use). Only these files include this
- * header. Each function runs on the thread that calls the functions of keys.h. It opens no files
- * and keeps no keys. */
+ * header. Each function of this header runs on the thread that calls the functions of keys.h; it
+ * opens no files and keeps no state. */
 #ifndef SERVER_API_KEYS_INTERNAL_H
 #define SERVER_API_KEYS_INTERNAL_H
 
@@ -15,7 +15,7 @@
 
 /* The SHA-256 of a key's secrets. */
 struct key_secrets {
-    uint32_t count;
+    uint32_t count; /* Number of secrets. */
     uint8_t hashes[API_KEY_SECRETS][SECRET_HASH_BYTES];
 };
 
@@ -31,7 +31,7 @@ struct api_key_set {
 struct key_file_entry {
     const char *path;
     size_t index;
-    struct error *error;
+    struct error *error; /* Receives the errors of the entry. */
 };
 
 /* Sets the error, and returns false. Errors never quote a value, because the value might be a
@@ -53,7 +53,7 @@ _Static_assert(KEY_INDEX_SLOTS >= 2 * API_KEY_SECRETS * API_KEY_INDICES, "half o
 
 /* An index of zeros is empty, so the memory of an empty index stays untouched. */
 struct key_index {
-    uint32_t count;
+    uint32_t count;                  /* Numbers in the index. */
     uint32_t slots[KEY_INDEX_SLOTS]; /* Number + 1; 0 = empty, which is read as KEY_INDEX_NONE. */
 };
 
