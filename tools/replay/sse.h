@@ -29,7 +29,7 @@ struct replay_sse {
     size_t line_size;
     size_t line_capacity;
     bool has_data;    /* The current event has at least one data line. */
-    bool last_was_cr; /* The last byte was CR; a LF that follows belongs to it. */
+    bool last_was_cr; /* The last byte was CR; a LF after it ends the same line. */
 };
 
 /* Makes the struct ready for a stream. self: first argument of on_event. */
@@ -45,8 +45,8 @@ void replay_sse_reset(struct replay_sse *sse);
  * REPLAY_SSE_EVENT_BYTES. ST_NO_MEMORY: memory runs out. */
 enum status replay_sse_feed(struct replay_sse *sse, const char *bytes, size_t size);
 
-/* Call it at the end of the stream. Passes on a last event without its empty line, as lenient
- * clients do. Errors are those of replay_sse_feed. */
+/* Call replay_sse_finish at the end of the stream. It passes on a last event that no empty line
+ * ends, as lenient clients do. Errors are those of replay_sse_feed. */
 enum status replay_sse_finish(struct replay_sse *sse);
 
 #endif
