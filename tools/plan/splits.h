@@ -14,9 +14,9 @@
 enum status plan_splits_devices(const struct plan_inputs *inputs, struct plan_kind *kind,
                                 struct error *error);
 /* Finds the splits of all kinds with several devices, and stores them in inputs->kinds; free them
- * with plan_splits_done. If there is a kind with several devices, requires a profile,
- * the limits, the SLO's curve and the requests. Returns ST_NO_MEMORY or the errors of
- * machine_split_find, with the hardware file's name. */
+ * with plan_splits_done. If there is a kind with several devices, requires a profile, the limits,
+ * the SLO's curve and the requests. Returns ST_NO_MEMORY or the errors of machine_split_find, with
+ * the hardware file's name. */
 enum status plan_splits_find(struct plan_inputs *inputs, struct error *error);
 /* Frees the splits. Call this function also after an error. */
 void plan_splits_done(struct plan_inputs *inputs);

@@ -102,16 +102,16 @@ struct plan_goodput {
 struct plan_outcome {
     bool met;              /* The SLO is met. */
     struct slo_result slo; /* Slowdowns of the requests that are done; slo.met equals `met`. */
-    double worst_ratio; /* The largest of the nine ratios slowdown / limit; ≥ 1 = not met. */
+    double worst_ratio;    /* The largest of the nine ratios slowdown / limit; ≥ 1 = not met. */
     double ms[SLO_MEASURES][SLO_QUANTILES]; /* P50, P90 and P99 of TTFT, TBT and E2E. */
     struct splitwise_totals totals;
 };
 
 /* Stores whether the mix meets the SLO: at least one request is done, no request is refused, fails
  * or stays open, and each of the nine slowdowns is below its limit. With times from a table, the
- * simulation stops as soon as
- * the SLO is certainly missed. With a profile, it simulates all requests. This function and the
- * three functions below return ST_NO_MEMORY or the errors of the simulation. */
+ * simulation stops as soon as the SLO is certainly missed. With a profile, it simulates all
+ * requests. This function and the three functions below return ST_NO_MEMORY or the errors of the
+ * simulation. */
 enum status plan_try_meets(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, bool *met_out, struct error *error);
 /* Simulates all requests. out->met equals the result of plan_try_meets. */

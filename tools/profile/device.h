@@ -27,16 +27,15 @@ struct profile_device_options {
     /* Time for opening the device, with its weights, and for all rounds. The smallest number of
      * rounds may take longer. */
     double budget_seconds;
-    bool quick; /* Few points, and one round is enough; for trials. */
+    bool quick;                     /* Few points, and one round is enough; for trials. */
     profile_progress_call progress; /* Not NULL. */
     void *self;                     /* First argument of `progress`. */
 };
 
 /* Adds the device to profile->devices: measured alone and, if options->busy_devices > 0, once more
- * beside busy devices. Both measurements of a point follow each other, so a slow period affects
- * both.
- * Fills profile->model if the profile has no device yet. Requires that this process has no other
- * threads if options->busy_devices > 0 or options->ranks > 1, because the function forks.
+ * beside busy devices. The two measurements of a point follow each other, so a slow period affects
+ * both. Fills profile->model if the profile has no device yet. Requires that this process has no
+ * other threads if options->busy_devices > 0 or options->ranks > 1, because the function forks.
  * ST_TOO_LARGE: the profile has no room for the devices. ST_INVALID: the profile has this device
  * already. Returns also the errors of the model, the device and the processes. */
 enum status profile_device_measure(const struct profile_device_options *options,

@@ -24,17 +24,16 @@ struct replay_comparison;
 
 /* Reads the file. A file that begins with "{" (after white space) is a summary; every other file is
  * a CSV. A CSV needs the columns request_id, ttft_s, tbt_s and e2e_s. If it has a column `outcome`,
- * only rows with the outcome "done" are read. rows_required: a summary is
- * refused, because slowdowns need a row for each request. Returns ST_IO, ST_INVALID, ST_NOT_FOUND
- * (a column is missing) or ST_NO_MEMORY. The error of a wrong row names file, line and column. */
+ * only rows with the outcome "done" are read. rows_required: a summary is refused, because
+ * slowdowns need a row for each request. Returns ST_IO, ST_INVALID, ST_NOT_FOUND (a column is
+ * missing) or ST_NO_MEMORY. The error of a wrong row names file, line and column. */
 enum status replay_comparison_open(const char *path, bool rows_required,
                                    struct replay_comparison **times_out, struct error *error);
 void replay_comparison_close(struct replay_comparison *times); /* NULL is fine. */
 
 /* Adds the measured times of a request that is done; times_ms is indexed by enum replay_time.
  * has_tbt: times_ms has a TBT, the mean of the request's gaps between tokens. ST_NO_MEMORY: the
- * request does not
- * count as joined, but some of its times may have been added. */
+ * request does not count as joined, but some of its times may have been added. */
 enum status replay_comparison_add(struct replay_comparison *times, uint64_t request_id,
                                   const double *times_ms, bool has_tbt);
 

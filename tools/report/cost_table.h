@@ -1,7 +1,7 @@
 /* cost_table: how long a batch takes according to the measurements of Splitwise's authors
- * (perf_model.csv). A curve is for one model, hardware and tensor parallelism. Its points are
- * the medians of the prompt and token times for each number of tokens in a batch. Between and
- * beyond the points, the time is interpolated linearly. The length of the context has no influence.
+ * (perf_model.csv). A curve is for one model, hardware and tensor parallelism. Its points are the
+ * medians of the prompt and token times for each number of tokens in a batch. Between and beyond
+ * the points, the time is interpolated linearly. The length of the context has no influence.
  * Formula: README of the reference results, "Time"; the results agree with the reference except for
  * the last bit. `cleave simulate` and `cleave plan` read their curves on the main thread, before
  * they simulate; after that a curve is constant, and any thread may use it. This part does not read
