@@ -5,13 +5,13 @@
  *   fabric_region.c       the memory of the region
  *   fabric_link.c         writing into a peer's region
  *   fabric_link_staged.c  writing from a device's memory, through pinned memory
- *   fabric_link_peer.c    writing from one device into another one of the same host
+ *   fabric_link_peer.c    writing from one device into another device of the same host
  *   fabric_link_data.c    writing over data connections, without UCX
  *   fabric_inbox.c        what peers write into our region
  *   fabric_staging.c      copies of a device's region, slots of pinned memory
  *
- * Only files of transport/ and tests include it. They run on the one thread that owns the
- * transport. Connections, frames and timers are not here (peers.h). */
+ * Only files of transport/ and tests include this header. The functions run on the one thread that
+ * owns the transport. Connections, frames and timers are not here (peers.h). */
 #ifndef TRANSPORT_FABRIC_INTERNAL_H
 #define TRANSPORT_FABRIC_INTERNAL_H
 
@@ -43,9 +43,9 @@ struct fabric_write_header {
 };
 _Static_assert(sizeof(struct fabric_write_header) == 32, "wire size");
 
-/* A write or flush that UCX has not finished. UCX keeps a pointer to it. UCX does not call back
- * every operation of a failed endpoint, so ops are in slabs that live until the fabric closes. An
- * op of a closed link has no link; an op that UCX never calls back is not used again. */
+/* A write, probe or flush that UCX has not finished. UCX keeps a pointer to the op. UCX does not
+ * call back every operation of a failed endpoint, so ops are in slabs that live until the fabric
+ * closes. An op of a closed link has no link; an op that UCX never calls back is not used again. */
 struct fabric_op {
     struct fabric_op *next; /* Next in the link's list while in flight, else in the free list. */
     /* The pointer to this op in the link's list while in flight, else NULL. */
@@ -67,8 +67,8 @@ struct fabric_slab {
 
 /* ---- copies of a device: to and from pinned memory, and to other devices ---- */
 
-/* A piece of pinned memory. `users` counts whoever fills the slot, and the copies and
- * sends that use it. */
+/* A piece of pinned memory. `users` counts the link or the fabric that fills the slot, and the
+ * copies and sends that use the slot. */
 struct fabric_slot {
     struct fabric_slot *next; /* Next in the free list. */
     struct fabric *fabric;
@@ -86,7 +86,7 @@ struct fabric_copy {
     size_t bytes;
     uint64_t offset;                  /* Outgoing: offset in the peer's region. */
     struct transport_request request; /* Outgoing: the request of the data. */
-    uint32_t epoch;
+    uint32_t epoch;                   /* Epoch of the write. */
     /* Outgoing: the link that sends the data; NULL = the link is closed. */
     struct fabric_link *link;
     struct fabric_inbox *inbox; /* Incoming: the inbox; NULL = the inbox is closed. */
@@ -100,12 +100,12 @@ struct fabric_copies {
     uint64_t first, count, capacity;
     /* Number of the last copy for which the device was asked to wake us. */
     uint64_t wake_number;
-    int64_t busy_since_us;
-    struct transport_copy_counts copy_counts;
+    int64_t busy_since_us; /* If there are copies: time since which there are copies. */
+    struct transport_copy_counts copy_counts; /* Copies that are done. */
 };
 
-/* A peer's region, opened by our device. It belongs to a link; or the link is closed, and the
- * region stays open until its last copies are done. */
+/* A peer's region, opened by our device. An import belongs to a link; or its link is closed, and
+ * the region stays open until the last copies are done. */
 struct fabric_import {
     struct fabric_import *next;
     uint8_t *memory;
@@ -159,8 +159,8 @@ struct fabric {
     /* Why a device's region is not registered with UCX, or not shared; empty = neither failed. */
     char staged_why[128];
     struct device_handle handle; /* Handle of the region; bytes 0 = it is not shared. */
-    /* Open links; closed links that UCX has not closed yet; and those that UCX had not closed when
-     * the fabric closed. */
+    /* links: open links. closing: closed links whose endpoints UCX has not closed yet.
+     * leftover_links: links whose endpoints UCX had not closed when the fabric closed. */
     struct fabric_link *links, *closing, *leftover_links;
     struct fabric_inbox *inboxes;
     struct fabric_slab *slabs;
@@ -251,8 +251,9 @@ enum status fabric_region_open(struct fabric *fabric, const struct fabric_option
                                struct error *error);
 /* Ends UCX's registration of the region, if there is one. */
 void fabric_region_unmap(struct fabric *fabric);
-/* Frees a device's region and the pinned memory. The worker may send from pinned memory, so call
- * this after the worker is destroyed, or left without progress (worker_leave in fabric.c). */
+/* Frees a region that UCX did not allocate, and the pinned memory. The worker may send from pinned
+ * memory, so call this function after the worker is destroyed, or left without progress
+ * (worker_leave in fabric.c). */
 void fabric_region_free(struct fabric *fabric);
 
 /* Takes a free op and puts it into the list *owner. Returns NULL if there is no memory. */
@@ -271,6 +272,7 @@ void fabric_links_left_close(struct fabric *fabric);
 enum status fabric_inboxes_start(struct fabric *fabric); /* Installs the handlers of messages. */
 /* A message of the inbox has been copied into the device; `copy` NULL = the copy failed. */
 void fabric_inbox_copied(struct fabric_inbox *inbox, const struct fabric_copy *copy);
+/* Records the first error of an inbox (fabric_inbox_failed). */
 void fabric_inbox_fail(struct fabric_inbox *inbox, enum status why, const char *text);
 
 /* fabric_link.c: sends by message, put or data connection. A slot that is not NULL is released when
@@ -307,10 +309,12 @@ bool fabric_link_pump(struct fabric_link *link);
 void fabric_link_copied(struct fabric_link *link, const struct fabric_copy *copy);
 /* Drops the staged writes, and removes the link from its copies, because the link closes. */
 void fabric_link_unstage(struct fabric_link *link);
+/* Returns true if the link has failed (fabric_link_failed). */
 bool fabric_link_failing(const struct fabric_link *link);
-/* Returns the write or flush that has waited longest; NULL = none, or the link has failed. */
+/* Returns the staged write or flush that has waited longest; NULL = none, or the link has failed.
+ */
 struct staged_write *fabric_link_staged_first(struct fabric_link *link);
-/* Removes that write or flush. */
+/* Removes the staged write or flush that has waited longest. */
 void fabric_link_staged_remove(struct fabric_link *link);
 
 /* fabric_link_peer.c */
@@ -320,7 +324,9 @@ void fabric_share(struct fabric *fabric);
 /* Opens the peer's region by our device and returns true. Returns false if that is not possible,
  * with the reason in link->indirect_reason if the device refused. */
 bool fabric_link_import(struct fabric_link *link, const struct fabric_address *peer);
+/* Does the work of fabric_link_pump for a link from device to device. */
 bool fabric_link_peer_pump(struct fabric_link *link);
+/* Completes the flushes for which this finished copy was the last copy. */
 void fabric_link_peer_copied(struct fabric_link *link, const struct fabric_copy *copy);
 /* Returns true for a link from device to device, and then takes over `fd`. */
 bool fabric_link_peer_close(struct fabric_link *link, int fd);
@@ -331,6 +337,7 @@ bool fabric_host_read(uint8_t out[FABRIC_HOST_BYTES]);
 void fabric_imports_reap(struct fabric *fabric, bool all);
 
 /* fabric_staging.c */
+/* Opens fabric->staging for options->device. Returns ST_NO_MEMORY on failure. */
 enum status fabric_staging_open(struct fabric *fabric, const struct fabric_options *options);
 /* Requires that no send and no copy is under way. */
 void fabric_staging_close(struct fabric *fabric);
@@ -360,9 +367,9 @@ void fabric_staging_tick(struct fabric *fabric);
 /* Returns true if the received data that waits for the device has reached its limit, so that UCX
  * must not deliver more. */
 bool fabric_staging_full(const struct fabric *fabric);
-/* Removes from all copies the link or the inbox that closes. The other argument is NULL. */
 /* Returns the device's number of the oldest copy that is not done; UINT64_MAX = all are done. */
 uint64_t fabric_copies_oldest(const struct fabric_copies *copies);
+/* Removes the link or the inbox that closes from all copies. The other argument is NULL. */
 void fabric_staging_forget(struct fabric *fabric, const struct fabric_link *link,
                            const struct fabric_inbox *inbox);
 

@@ -6,9 +6,9 @@
  *
  * A control connection carries messages. If UCX does not reach the peer, the control connection
  * gets data connections, which carry KV over TCP. A struct ucx owns its connections. Each
- * connection owns its socket; each control connection also owns its link and its inbox. The link
- * writes KV into the peer's region, and the inbox receives what the peer writes into ours. The
- * fabric chooses how KV travels (fabric.h). These files do not read messages (message.h).
+ * connection owns its socket; each control connection also owns its links and its inbox. The link
+ * writes KV into the peer's region, and the inbox receives what the peer writes into our region.
+ * The fabric chooses how KV travels (fabric.h). These files do not read messages (message.h).
  *
  * An epoch is the writes between two flushes. A probe is a first message over UCX, by which a link
  * is proved to reach the peer.
@@ -93,12 +93,12 @@ struct peer {
     struct address host;            /* Host and port to connect to. */
     struct address_found addresses; /* Socket addresses of `host`. */
     uint32_t address_index;         /* Index in `addresses` of the address that is tried now. */
-    /* Times at which the connection began, at which bytes were received last, and at which
-     * peer_send last sent a frame. */
-    int64_t begun_us, heard_us, sent_us;
-    int64_t proving_us; /* Time at which the proof of `link` or `candidate` began. */
-    /* LINK_SEEN has arrived since the last candidate was opened. It may also mean the probe of a
-     * link that was closed. */
+    int64_t begun_us;               /* Time at which the connection began. */
+    int64_t heard_us;               /* Time at which bytes were received last. */
+    int64_t sent_us;                /* Time at which peer_send last sent a frame. */
+    int64_t proving_us;             /* Time at which the proof of `link` or `candidate` began. */
+    /* LINK_SEEN has arrived since the last candidate was opened or, before the first candidate,
+     * since the connection began. This LINK_SEEN may answer the probe of a link that was closed. */
     bool link_seen;
     /* Writes to the peer. NULL = the peer has no region or we have none, or no write has begun on
      * an accepted connection. */
@@ -106,7 +106,7 @@ struct peer {
     /* A link over UCX that is being proved while the writes of `link` travel over data connections;
      * NULL = none. */
     struct fabric_link *candidate;
-    int64_t retry_us;        /* Time from which a candidate is opened; 0 = none will be. */
+    int64_t retry_us;        /* Time from which a candidate may be opened; 0 = never. */
     uint32_t retry_pause_ms; /* Time from the last failure to retry_us. */
     /* What the peer writes into our region. NULL = no region, or we have not sent HELLO. */
     struct fabric_inbox *inbox;
@@ -123,15 +123,16 @@ struct peer {
     /* Work is left that epoll does not report: received data in the stream's buffer, or a step of
      * the TLS hand-shake. */
     bool input_left;
-    /* Data connection, payloads of WRITE frames: bytes that were sent, and that the peer has
-     * reported as taken; bytes that were received, and that we have reported as taken. */
+    /* Data connection, payloads of WRITE frames. sent_bytes: bytes that were sent. taken_bytes:
+     * sent bytes that the peer has reported as taken. received_bytes: bytes that were received.
+     * reported_bytes: received bytes that we have reported as taken. */
     uint64_t sent_bytes, taken_bytes, received_bytes, reported_bytes;
     /* ST_OK = the connection works. Any error: progress will call peer_failure_report. */
     enum status failing;
     struct error failure; /* Why the connection is failing. */
     bool writes_directly; /* See fabric_writes_directly. */
     bool same_host;       /* The peer is, or may be, on this host (fabric_writes_directly). */
-    bool writes_awaited;  /* linger_await has returned true. */
+    bool writes_awaited;  /* linger_await has returned true while the socket still worked. */
 };
 
 /* A transport. */
@@ -151,8 +152,8 @@ struct ucx {
     uint32_t lingering_count;
     uint64_t connections;       /* Number of the connection that began last. */
     uint32_t accepted_greeting; /* Accepted connections in PEER_GREETING. */
-    /* epoll_fd watches the other descriptors and all sockets. more_fd: see ucx_work_signal.
-     * device_fd: see fabric_device_fd. A listen_fd or device_fd of -1 = none. */
+    /* epoll_fd watches the other descriptors and all sockets. listen_fd: -1 = none. more_fd: see
+     * ucx_work_signal. device_fd: see fabric_device_fd; -1 = none. */
     int epoll_fd, listen_fd, timer_fd, more_fd, device_fd;
     bool work_signalled; /* more_fd is readable (ucx_work_signal). */
     /* listen_paused: no connection is accepted until the next timer event, because descriptors or
@@ -164,7 +165,7 @@ struct ucx {
     int64_t now_us;
 };
 
-/* Makes transport_fd readable. Call it when work is left that no descriptor reports. */
+/* Makes transport_fd readable. Call this function when work is left that no descriptor reports. */
 void ucx_work_signal(struct ucx *ucx);
 
 /* ---- ucx_linger.c ---- */
@@ -175,11 +176,12 @@ bool linger_full(const struct ucx *ucx);
 bool linger_await(struct peer *peer);
 /* Ends the stream and the links of a peer whose connection ends. The socket is closed when the
  * writes of this side have ended, except that a peer in PEER_LINGERING keeps it for reading. Sets
- * the state to PEER_LINGERING if linger_await has returned true, else to PEER_DEAD. peer_end calls
- * it. */
+ * the state to PEER_LINGERING if writes_awaited is true, else to PEER_DEAD. peer_end calls this
+ * function. */
 void linger_begin(struct peer *peer);
 /* Reads and drops what has arrived from a lingering peer. If the peer has closed the connection,
- * ends it and calls the event writes_ended. */
+ * ends the connection and calls the event writes_ended. If the socket of a peer on this host has
+ * failed in another way, ends the connection without the event. */
 void linger_socket_ready(struct peer *peer);
 /* Closes all lingering connections without an event. Call it when the transport closes. */
 void linger_close(struct ucx *ucx);
@@ -191,7 +193,7 @@ void linger_close(struct ucx *ucx);
 struct peer *peer_connect(struct ucx *ucx, const char *address, void *user, struct error *error);
 /* If the peer's host is being looked up: continues, and connects if the addresses are known now. */
 void peer_resolve(struct peer *peer);
-/* Begins a connection with an accepted socket, which it takes over. */
+/* Begins a connection with an accepted socket, and takes over the socket. */
 void peer_accept(struct ucx *ucx, int fd);
 /* Ends the connection, and with a control connection its data connections, without an event. The
  * struct stays valid until the next progress. */
@@ -240,8 +242,8 @@ void peer_refused(struct peer *peer, const uint8_t *data, size_t bytes);
 
 /* ---- ucx_prove.c ---- */
 
-/* Begins PEER_PROVING. Call it when the peer's HELLO has arrived. The connecting side opens its
- * link if it can write; without a link that needs a proof, it is up at once. */
+/* Begins PEER_PROVING. Call this function when the peer's HELLO has arrived. The connecting side
+ * opens its link if it can write; if no link needs a proof, the connecting side is up at once. */
 void prove_begin(struct peer *peer);
 /* Handles a frame of a peer in PEER_PROVING. */
 void prove_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
