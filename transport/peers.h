@@ -93,10 +93,10 @@ struct peer {
     struct address host;            /* Host and port to connect to. */
     struct address_found addresses; /* Socket addresses of `host`. */
     uint32_t address_index;         /* Index in `addresses` of the address that is tried now. */
-    int64_t begun_us;               /* Time at which the connection began. */
-    int64_t heard_us;               /* Time at which bytes were received last. */
-    int64_t sent_us;                /* Time at which peer_send last sent a frame. */
-    int64_t proving_us;             /* Time at which the proof of `link` or `candidate` began. */
+    /* begun_us: time at which the connection began. heard_us: time at which bytes were received
+     * last. sent_us: time at which peer_send last sent a frame. */
+    int64_t begun_us, heard_us, sent_us;
+    int64_t proving_us; /* Time at which the proof of `link` or `candidate` began. */
     /* LINK_SEEN has arrived since the last candidate was opened or, before the first candidate,
      * since the connection began. This LINK_SEEN may answer the probe of a link that was closed. */
     bool link_seen;
