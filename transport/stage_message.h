@@ -111,7 +111,7 @@ struct stage_sequence {
     uint32_t row_count;      /* Number of the sequence's tokens in this batch. */
     uint32_t first_position; /* Position in the context of the first of these tokens. */
     uint32_t known_spans;    /* Spans that stay in each part of the table. */
-    uint32_t block_count;    /* New block ids of the sequence: a multiple of the layer groups. */
+    uint32_t block_count;    /* New block ids; a multiple of the number of layer groups. */
     uint32_t adapter;        /* As in struct compute_sequence. */
 };
 

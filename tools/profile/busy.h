@@ -32,8 +32,8 @@ enum status profile_busy_start(const struct model_file *file, const char *device
                                uint32_t count, struct profile_busy *out, struct error *error);
 /* Suspends the processes until profile_busy_resume. */
 void profile_busy_pause(const struct profile_busy *busy);
-/* Lets the processes go on. decode: true = all compute decode steps, false = all compute prompts,
- * because all stages of a machine compute the same phase. */
+/* Lets the processes go on. decode: true = all compute decode steps; false = all compute prompts.
+ */
 void profile_busy_resume(const struct profile_busy *busy, bool decode);
 /* Kills the processes and waits for their end. Does nothing if none was started. */
 void profile_busy_stop(struct profile_busy *busy);

@@ -51,8 +51,8 @@ struct replay_result {
     uint32_t wanted_completion_tokens; /* Length of the answer that was asked for. */
     uint32_t prompt_tokens;            /* Length of the prompt, from the server's usage. */
     uint32_t completion_tokens;        /* Length of the answer, from the server's usage. */
-    /* Events with a choice. Not counted: an event that has only the role, and a later event that
-     * has only a finish reason. */
+    /* Events with an entry of `choices`. Not counted: an event that has only the role, and an event
+     * after the first that has only a finish reason. */
     uint32_t token_events;
     int64_t gap_us_max; /* Longest gap between two token events. */
     /* The server sent its usage; false = prompt_tokens and completion_tokens are 0. */

@@ -26,7 +26,7 @@ struct slo {
 
 struct slo_result {
     double slowdowns[SLO_MEASURES][SLO_QUANTILES]; /* Slowdowns at the three quantiles. */
-    bool met; /* All nine slowdowns are below slo_limits; false = also if there are no requests. */
+    bool met; /* There are requests, and all nine slowdowns are below slo_limits. */
 };
 
 /* The limits of the paper, as factors, at P50, P90 and P99. */

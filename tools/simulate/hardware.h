@@ -17,8 +17,8 @@ struct hardware {
     char name[32];
     char description[128];
     uint64_t memory_bytes; /* Memory for weights and KV; 0 = not given. */
-    /* Memory for KV alone; 0 = what the weights leave of memory_bytes or, if that is 0 too, the
-     * config's kv/memory_bytes. */
+    /* Memory for KV alone; 0 = what the weights leave of memory_bytes; if memory_bytes is 0 too,
+     * kv/memory of the config. */
     uint64_t kv_memory_bytes;
     double cost_per_hour;    /* 0 = not given. */
     double power;            /* In any unit that all files share; 0 = not given. */

@@ -5,9 +5,9 @@
  * memory: the caller asks scheduler/memory.h first.
  *
  * A simulated request has no tokens. Instead, a number stands for the tokens of each of its spans
- * (common/layer_groups.h); the functions below call these numbers `contents`. Spans with equal
- * tokens have equal numbers. So the cache is opened with blocks of one token, and with a window in
- * spans instead of tokens. */
+ * (common/layer_groups.h); the functions below call these numbers `contents`. Two requests have
+ * equal numbers for spans in which their tokens are equal. So the cache is opened with blocks of
+ * one token, and with a window in spans instead of tokens. */
 #ifndef TOOLS_SIMULATE_SIM_POOL_H
 #define TOOLS_SIMULATE_SIM_POOL_H
 

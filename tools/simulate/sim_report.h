@@ -31,10 +31,11 @@ struct sim_result {
     uint32_t preempted;      /* Number of preemptions of the request. */
     uint32_t restarted;      /* Number of restarts after a machine failed. */
     double gap_s;            /* Longest time between two of its tokens so far. */
-    /* Tokens of prompt and answer that the prompts of attempts after restarts and preemptions
-     * computed. */
+    /* Tokens of the prompt, and of the answer so far, that were computed in attempts after restarts
+     * and preemptions. */
     uint64_t recomputed_tokens;
-    /* Tokens of prompt and answer whose KV a machine still had after restarts and preemptions. */
+    /* Tokens of the prompt, and of the answer so far, whose KV the prompt machine had in attempts
+     * after restarts and preemptions. */
     uint64_t reused_tokens;
     uint64_t checkpoint_tokens; /* Reused tokens whose KV was in a checkpoint. */
 };
