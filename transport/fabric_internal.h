@@ -23,7 +23,7 @@
  * token of the inbox. */
 #define FABRIC_AM_WRITE 1u
 #define FABRIC_AM_PROBE 2u
-#define FABRIC_OPS_SLAB 256u
+#define FABRIC_OPS_SLAB 256u /* Ops in a slab. */
 /* Epochs of a peer that an inbox keeps. A link fails if half as many of its flushes wait. */
 #define FABRIC_EPOCHS_MAX 65536u
 /* Longest wait for copies that were begun, which usually take less than a millisecond. */
@@ -35,8 +35,8 @@
 /* Precedes the data of a write by active message. Must not change until UCX has finished the
  * send. */
 struct fabric_write_header {
-    uint64_t token;
-    uint64_t offset;
+    uint64_t token;      /* Token of the receiver's inbox. */
+    uint64_t offset;     /* Offset in the receiver's region. */
     uint64_t request_id; /* See struct transport_request. */
     uint32_t request_generation;
     uint32_t epoch;
@@ -51,13 +51,13 @@ struct fabric_op {
     /* The pointer to this op in the link's list while in flight, else NULL. */
     struct fabric_op **list_link;
     struct fabric *fabric;
-    struct fabric_link *link; /* NULL = the link is closed. */
-    uint64_t number;          /* Number of the flush. */
-    bool is_flush;
-    bool is_probe;            /* The flush of fabric_link_probe. */
-    struct fabric_slot *slot; /* Slot that `bytes` are sent from; NULL = none. */
-    size_t bytes;
-    struct fabric_write_header header;
+    struct fabric_link *link;          /* NULL = the link is closed. */
+    uint64_t number;                   /* Number of the flush. */
+    bool is_flush;                     /* A flush of fabric_link_flush. */
+    bool is_probe;                     /* The flush of fabric_link_probe. */
+    struct fabric_slot *slot;          /* Slot that `bytes` are sent from; NULL = none. */
+    size_t bytes;                      /* Bytes of the write; 0 = a flush or probe. */
+    struct fabric_write_header header; /* Header of a message. */
 };
 
 struct fabric_slab {
@@ -121,9 +121,9 @@ struct fabric_staging {
     struct fabric_copies copies[DEVICE_DIRECTIONS];
     /* free_slots: unused slots. landing: the slot that received messages are copied to. */
     struct fabric_slot *free_slots, *landing;
-    struct fabric_chunk *chunks;
-    uint64_t landing_bytes; /* Bytes received that are not in the device yet. */
-    struct fabric_import *closing;
+    struct fabric_chunk *chunks;   /* Pinned memory, in which the slots are. */
+    uint64_t landing_bytes;        /* Bytes received that are not in the device yet. */
+    struct fabric_import *closing; /* Imports whose links are closed. */
 };
 
 /* The settings of UCX: transports and devices. */
@@ -140,7 +140,7 @@ struct fabric_selection {
 struct fabric {
     ucp_context_h context; /* NULL = UCX is not open; then `worker` is NULL, too. */
     ucp_worker_h worker;
-    ucp_mem_h registration; /* Of the region, with UCX; NULL = not registered. */
+    ucp_mem_h registration; /* UCX's registration of the region; NULL = not registered. */
     void *region;
     uint64_t region_bytes;
     bool encrypted;        /* Data connections are encrypted. */
@@ -158,7 +158,7 @@ struct fabric {
     struct fabric_staging *staging; /* NULL = the region is host memory. */
     /* Why a device's region is not registered with UCX, or not shared; empty = neither failed. */
     char staged_why[128];
-    struct device_handle handle; /* Handle of the region; bytes 0 = it is not shared. */
+    struct device_handle handle; /* Handle of the region; 0 bytes = the region is not shared. */
     /* links: open links. closing: closed links whose endpoints UCX has not closed yet.
      * leftover_links: links whose endpoints UCX had not closed when the fabric closed. */
     struct fabric_link *links, *closing, *leftover_links;
@@ -167,8 +167,9 @@ struct fabric {
     struct fabric_op *free_ops;
 };
 
+/* A flush of a link that fabric_link_flushed has not taken yet. */
 struct link_flush {
-    uint64_t cookie;
+    uint64_t cookie; /* See fabric_link_flush. */
     bool done;
     /* Device to device: number of the copy that completes the flush; 0 = not yet known. */
     uint64_t after_copy;
@@ -211,24 +212,24 @@ struct fabric_link {
     struct fabric *fabric;
     struct fabric_link *next;
     ucp_ep_h ep;
-    ucp_rkey_h rkey; /* NULL = the peer's region is written by messages only. */
-    uint64_t remote_region;
-    uint64_t token;
+    ucp_rkey_h rkey;        /* NULL = UCX cannot put into the peer's region. */
+    uint64_t remote_region; /* Address of the peer's region in the peer's process. */
+    uint64_t token;         /* Token of the peer's inbox for this process. */
     /* true: UCX or our device puts writes into the memory of the peer. false: writes are sent as
      * messages. */
     bool direct;
     bool by_data; /* Writes travel over data connections. */
-    bool shared;  /* The peer's region is mapped into this process, so no probe is needed. */
+    bool shared;  /* UCX has mapped the peer's region into this process; no probe is needed. */
     bool probed;  /* See fabric_link_probed. */
     /* Writes go through pinned memory, or from device to device if `import` is set. */
     bool staged;
     struct fabric_import *import; /* The peer's region, opened by our device; NULL = not opened. */
     char way_text[64];            /* How writes travel, for people, e.g. "ucx put over rc". */
-    char indirect_reason[160]; /* Why our device refused to open the region; empty = it did not. */
+    char indirect_reason[160];    /* See fabric_link_indirect_reason. */
     struct fabric_op *ops;
     struct data_queue queue;  /* Writes that wait for a data connection, or for the window. */
     uint64_t under_way_bytes; /* Bytes that UCX has taken and not finished. */
-    uint32_t epoch_writes;    /* Messages since the last flush. */
+    uint32_t epoch_writes;    /* Messages since the last flush; 0 if `direct` is true. */
     /* Ring: flush n is at n % flush_capacity. n is also the flush's epoch. */
     struct link_flush *flushes;
     uint64_t flush_first, flush_count, flush_capacity;
@@ -238,7 +239,7 @@ struct fabric_link {
     /* Bytes that have left `staged_writes`: copying_bytes are being copied out of the device,
      * sending_bytes are being sent. */
     size_t copying_bytes, sending_bytes;
-    ucs_status_t failure;
+    ucs_status_t failure;        /* First error except those of the device; UCS_OK = none. */
     struct error device_failure; /* Empty = the device has not failed. */
     /* While the link closes: UCX's close request; NULL = UCX has closed the endpoint. */
     void *close_request;
@@ -286,7 +287,8 @@ void fabric_link_fail(struct fabric_link *link, ucs_status_t status);
 /* fabric_select.c: chooses the transports and devices of UCX. */
 void fabric_selection_make(const struct fabric_options *options, struct fabric_selection *out);
 
-/* fabric_link.c: gives UCX the writes that waited for the window. Returns true if it gave any. */
+/* fabric_link.c: gives UCX the writes that waited for the window. Returns true if UCX got a write.
+ */
 bool fabric_link_window_pump(struct fabric_link *link);
 
 /* fabric_link_data.c: queues a write. If memory runs out, the link fails and the slot is
@@ -304,8 +306,8 @@ void fabric_link_stage(struct fabric_link *link, const struct staged_write *writ
 /* Begins the copies and flushes that wait, until the link's limit of bytes under way is reached.
  * Returns true if it began any. */
 bool fabric_link_pump(struct fabric_link *link);
-/* Handles a copy of this link that the device has finished: sends its data, unless the copy went
- * from device to device. */
+/* Handles a copy of this link that the device has finished: sends the copied data, unless the copy
+ * went from device to device. */
 void fabric_link_copied(struct fabric_link *link, const struct fabric_copy *copy);
 /* Drops the staged writes, and removes the link from its copies, because the link closes. */
 void fabric_link_unstage(struct fabric_link *link);
@@ -332,8 +334,8 @@ void fabric_link_peer_copied(struct fabric_link *link, const struct fabric_copy 
 bool fabric_link_peer_close(struct fabric_link *link, int fd);
 /* Reads an id of this host, equal in all its containers, that changes when the host reboots. */
 bool fabric_host_read(uint8_t out[FABRIC_HOST_BYTES]);
-/* Closes the regions that closed links have left open, if their copies are done; with `all`, also
- * if they are not. */
+/* Closes the peers' regions that closed links have left open, if the copies to the region are done;
+ * with `all`, also if copies are not done. */
 void fabric_imports_reap(struct fabric *fabric, bool all);
 
 /* fabric_staging.c */

@@ -90,7 +90,7 @@ struct stage_open {
 struct stage_group {
     /* Kind of the device of rank 0, such as "cpu". Ranks on devices of other kinds cannot join. */
     char device[16];
-    uint8_t id[STAGE_GROUP_ID_BYTES];
+    uint8_t id[STAGE_GROUP_ID_BYTES]; /* Id of the group (compute/group.h). */
 };
 
 /* STATE. */
@@ -102,10 +102,10 @@ struct stage_state {
     char text[256];
 };
 
-/* The tokens of one sequence in a batch. The process keeps the block ids of the sequence in its
- * table number `table`, which has a part for each layer group (common/layer_groups.h). The process
- * keeps the first `known_spans` spans of each part. To these it appends the next `block_count` ids
- * of the job's `blocks`: an equal number to each part, group after group. */
+/* The tokens of one sequence in a batch. The process has the block ids of the sequence in its table
+ * number `table`, which has a part for each layer group (common/layer_groups.h). The process keeps
+ * the ids of the first `known_spans` spans of each part, and appends the next `block_count` ids of
+ * the job's `blocks`: an equal number to each part, group after group. */
 struct stage_sequence {
     uint32_t table;          /* Number of the table, less than LIMIT_MACHINE_REQUESTS. */
     uint32_t row_count;      /* Number of the sequence's tokens in this batch. */
@@ -128,10 +128,10 @@ struct stage_push {
     uint32_t target_serial;
     /* Index in the job's `sequences`. */
     uint32_t sequence;
-    uint32_t first_span;   /* First span that is written. */
-    uint32_t span_count;   /* Number of spans. */
-    uint32_t full_first;   /* First span that is written in layers without a window. */
-    uint32_t window_first; /* First span that is written in layers with a window. */
+    uint32_t first_span;   /* First span of the push. */
+    uint32_t span_count;   /* Number of spans of the push. */
+    uint32_t full_first;   /* First span that may be written in layers without a window. */
+    uint32_t window_first; /* First span that may be written in layers with a window. */
     /* Number of the push's ids in the job's `targets`: `span_count` for each layer group. */
     uint32_t target_count;
     uint8_t path; /* Path of the request through the target's stages. */
@@ -245,7 +245,7 @@ struct stage_activations {
 /* DONE. */
 struct stage_done {
     uint64_t serial;       /* Serial of the job. */
-    uint32_t result_count; /* Number of `results`; 0 except from the last stage. */
+    uint32_t result_count; /* Number of `results`; 0 except from rank 0 of the last stage. */
     uint32_t padding;
     const struct sampled *results; /* First of the samples, then of the rows of the scores. */
 };
@@ -255,8 +255,8 @@ struct stage_target {
     uint32_t target; /* Number that the head has given the target, less than LIMIT_MACHINES. */
     /* Count of the TARGETs with this number. A TARGET_LINK with an older serial is ignored. */
     uint32_t serial;
-    char name[LIMIT_NAME_BYTES]; /* Name of the token machine; empty with count 0. */
-    /* Processes of the target with their addresses; count 0 = disconnect from the target. */
+    char name[LIMIT_NAME_BYTES]; /* Name of the token machine; empty if stages.count is 0. */
+    /* Processes of the target with their addresses; stages.count 0 = disconnect from the target. */
     struct message_stages stages;
 };
 

@@ -27,7 +27,7 @@ struct plan_kind {
     /* Layer split of prompt machines. NULL = the machine has one device, or the times come from a
      * table. */
     struct machine_split *prompt_split;
-    /* Layer split of token machines. NULL = as for prompt_split. */
+    /* Layer split of token machines. NULL has the same meaning as in prompt_split. */
     struct machine_split *token_split;
 };
 
@@ -91,11 +91,12 @@ struct plan_goodput {
     double good_per_s;          /* Good requests per second of arrivals. */
     uint64_t failures;          /* Failures of machines. */
     uint64_t affected;          /* Requests that lost a machine. */
-    uint64_t recomputed_tokens; /* Tokens that were computed again for the affected requests. */
+    uint64_t recomputed_tokens; /* Tokens that were computed again after restarts, preemptions. */
     uint64_t copied_bytes;      /* KV bytes that checkpoints copied. */
-    /* Longest gap between two tokens of each affected request, in seconds. */
+    /* P50 of the pauses in seconds: of each affected request that is done, the longest gap between
+     * two tokens. */
     double pause_s_p50;
-    double pause_s_p99;
+    double pause_s_p99; /* P99 of the pauses in seconds. */
 };
 
 /* What a simulation of a mix found. */

@@ -1,8 +1,8 @@
 /* profile_device: measures one device and adds one or two struct profile_device to a profile. All
  * points are measured in each round, so a slow period of the computer affects all points. profile.c
- * calls this part on the main thread of `cleave profile`, once for each pair of a number of threads
- * and a number of ranks. step.h times a batch, and points.h chooses the points and computes
- * medians. This part writes no file. */
+ * calls this part on the main thread of `cleave profile`, once for each different pair of a number
+ * of threads and a number of ranks. step.h times a batch, and points.h chooses the points and
+ * computes medians. This part writes no file. */
 #ifndef TOOLS_PROFILE_DEVICE_H
 #define TOOLS_PROFILE_DEVICE_H
 

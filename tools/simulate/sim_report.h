@@ -55,6 +55,7 @@ struct sim_report {
     uint64_t reused_tokens;     /* Sum over all requests. */
     uint64_t checkpoint_tokens; /* Sum over all requests. */
     double last_s;              /* End of the last request that is done. */
+    /* The quantiles below are over the requests that are done. */
     struct quantiles ttft;
     struct quantiles tbt;
     struct quantiles e2e;

@@ -24,7 +24,7 @@
  * from each state after ARRIVED to ARRIVED, when the request has lost its machine or its blocks,
  * and from each state to FREE, when the request ends. The event of the request's slot ends
  * RESERVE_SENT, PREFILL_SENT and TRANSFERRING, and refuses a new request that is RESERVING for too
- * long (scheduler/queue_ms). In the other states there is no such event. */
+ * long (scheduler/queue_ms). In all other states the slot has no event. */
 enum run_request_state {
     RUN_FREE,    /* No request uses the slot. */
     RUN_ARRIVED, /* Waits until the scheduler routes it. */
@@ -36,13 +36,13 @@ enum run_request_state {
     /* The prompt machine does not have the prompt yet: RESERVED and PREFILL are on their way, or
      * the machine loads KV from a tier. */
     RUN_PREFILL_SENT,
-    RUN_PREFILLING,   /* Its prompt is on the prompt machine, waiting or computed in part. */
+    RUN_PREFILLING,   /* The prompt is on the prompt machine, waiting or computed in part. */
     RUN_TRANSFERRING, /* The first token is generated; KV is on its way. */
-    RUN_DECODING,
+    RUN_DECODING,     /* The token machine generates the answer. */
     RUN_STATE_COUNT
 };
 
-/* KV of a request that a machine keeps after the request has left it. */
+/* KV of a request that a machine keeps after the request has left the machine. */
 struct run_kept {
     uint32_t machine;
     /* Failures of `machine` when it kept the KV. One more failure means that the KV is lost. */
@@ -62,7 +62,7 @@ struct run_held {
      * lost. */
     uint32_t failures;
     uint32_t tokens; /* Number of first tokens whose KV the machine keeps; 0 = no machine. */
-    bool checkpoint; /* The KV is that of a checkpoint. */
+    bool checkpoint; /* The KV belongs to a checkpoint. */
 };
 
 /* The token machine has the KV of the prompt's first `tokens` tokens from time at_s on. */
@@ -71,7 +71,7 @@ struct run_arrival {
     uint32_t tokens;
 };
 
-#define RUN_ARRIVALS_MAX 4
+#define RUN_ARRIVALS_MAX 4 /* Most entries of run_request.arrivals. */
 
 enum run_copy_state {
     RUN_COPY_NONE,         /* No copy is under way. */
@@ -147,7 +147,7 @@ struct run_request {
     struct run_arrival arrivals[RUN_ARRIVALS_MAX]; /* The next changes of arrived_tokens. */
     struct run_kept kept[RUN_KEPT_MAX];
     struct run_held held;
-    /* The choice of its latest route, until its outcome is logged. */
+    /* The choice of the request's latest route, until the outcome is logged. */
     struct event_decision decision;
     uint32_t *contents; /* A number for each full span (struct sim_pool); NULL without prefixes. */
     /* A machine loads KV of the request from a tier; the event of the slot ends the load. */
