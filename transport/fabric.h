@@ -106,7 +106,8 @@ int fabric_fd(struct fabric *fabric);
 /* Returns a second descriptor to wait for: an eventfd of the region's device, which the caller
  * reads; -1 = none. */
 int fabric_device_fd(struct fabric *fabric);
-/* Fails links and inboxes whose device copies take longer than copy_ms. Call it periodically. */
+/* Fails links and inboxes whose device copies take longer than copy_ms. Call this function
+ * periodically. */
 void fabric_deadlines_check(struct fabric *fabric);
 /* Makes progress with sends, received messages and copies. Returns true if it did any work. Call it
  * until it returns false, then call fabric_wait_prepare. */
@@ -144,15 +145,15 @@ const char *fabric_link_path(const struct fabric_link *link);
  * flush on. */
 bool fabric_link_idle(const struct fabric_link *link);
 /* Makes `link` continue the epochs of `before`, which must be idle, because the peer's inbox goes
- * on counting. Call it before the first write of `link`. */
+ * on counting. Call this function before the first write of `link`. */
 void fabric_link_epochs_continue(struct fabric_link *link, const struct fabric_link *before);
 /* Returns why the link to a device on this host does not write from device to device; empty = the
  * link does, or the peer has no device on this host. */
 const char *fabric_link_indirect_reason(const struct fabric_link *link);
 /* For a link from device to device: drops the writes that wait, then waits up to 200 ms
  * (FABRIC_SETTLE_US) for the copies that the device has begun. If the device does not finish in
- * time, it is unknown whether these writes land. Call it before other processes can learn that the
- * link is closed. NULL is fine. */
+ * time, it is unknown whether these writes land. Call this function before other processes can
+ * learn that the link is closed. NULL is fine. */
 void fabric_link_copies_await(struct fabric_link *link);
 /* Shuts the socket down for sending and closes it. The peer then knows that the writes of this
  * process have ended. -1 is fine. */

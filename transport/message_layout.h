@@ -13,9 +13,9 @@
  * Versions of the protocol (protocol.h): a later version may have more fields at the end of the
  * struct, and more arrays after the others. The sender leaves out what the receiver's version does
  * not have (struct message_growth). The decoder sets missing fields to 0 before it checks the
- * rules, and ignores fields and arrays that it does not know. It refuses a message that is shorter
- * than in TRANSPORT_PROTOCOL_LOWEST. Nested structs and elements of arrays are the same in all
- * versions from TRANSPORT_PROTOCOL_LOWEST on; only the tokens of TOKENS may have more or fewer
+ * rules, and ignores fields and arrays that it does not know. The decoder refuses a message that is
+ * shorter than in TRANSPORT_PROTOCOL_LOWEST. Nested structs and elements of arrays are the same in
+ * all versions from TRANSPORT_PROTOCOL_LOWEST on; only the tokens of TOKENS may have more or fewer
  * fields.
  *
  * A table has rules for fields of which some values are invalid: numbers with a range, bools,
@@ -66,8 +66,8 @@ struct message_rule {
     const struct message_layout *inner; /* Rules of the nested struct. */
 };
 
-/* An array of a message. The struct of the message has a pointer to it and the number of its
- * elements. */
+/* An array of a message. The struct of the message has a pointer to the array and the number of the
+ * array's elements. */
 struct message_array {
     const char *field;                    /* Name of the pointer, for error texts. */
     uint16_t pointer;                     /* Offset of the pointer to the elements. */

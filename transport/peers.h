@@ -146,8 +146,8 @@ struct ucx {
     int64_t turn_end_us;   /* Time from which progress begins no more work. */
     struct fabric *fabric; /* NULL = no region. */
     struct resolver *resolver;
-    /* Lists of the connections. lingering: those in PEER_LINGERING; ended_peers: those in
-     * PEER_DEAD; peers: all others, the newest first. */
+    /* Lists of the connections. lingering: connections in PEER_LINGERING; ended_peers: connections
+     * in PEER_DEAD; peers: all other connections, the newest first. */
     struct peer *peers, *lingering, *ended_peers;
     uint32_t lingering_count;
     uint64_t connections;       /* Number of the connection that began last. */
@@ -183,7 +183,8 @@ void linger_begin(struct peer *peer);
  * ends the connection and calls the event writes_ended. If the socket of a peer on this host has
  * failed in another way, ends the connection without the event. */
 void linger_socket_ready(struct peer *peer);
-/* Closes all lingering connections without an event. Call it when the transport closes. */
+/* Closes all lingering connections without an event. Call this function when the transport closes.
+ */
 void linger_close(struct ucx *ucx);
 
 /* ---- ucx_peer.c ---- */
@@ -268,9 +269,9 @@ void prove_again_end(struct peer *peer);
 enum status ucx_keys_set(struct ucx *ucx, const struct secret_keys *keys, struct error *error);
 /* Returns the key that the peer has proved last; NULL = ucx->keys does not have this key. */
 const struct secret_key *peer_key(const struct peer *peer);
-/* Call it when a peer has come up, or when the keys have changed. If the key that the peer has
- * proved last is not our first key, sends a proof of the first key. If ucx->keys no longer has the
- * proved key, also sets key_by_us. */
+/* Call this function when a peer has come up, or when the keys have changed. If the key that the
+ * peer has proved last is not our first key, sends a proof of the first key. If ucx->keys no longer
+ * has the proved key, also sets key_by_us. */
 void peer_key_renew(struct peer *peer);
 /* Handles KEY and KEY_REPLY of a peer that is up. A KEY with an unknown key is ignored. */
 void peer_key_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
@@ -282,13 +283,14 @@ void peer_key_tick(struct peer *peer);
 /* Opens the data connections of a control connection that is up; if the peer has connected to us,
  * asks the peer to open them. Only the first call for a connection has an effect. */
 void data_connections_open(struct peer *control);
-/* Sends DATA on a data connection that this side has opened. Call it after the proofs. */
+/* Sends DATA on a data connection that this side has opened. Call this function after the proofs.
+ */
 void data_connection_begin(struct peer *peer);
 /* Handles DATA, which makes an accepted connection a data connection of the control connection that
  * the frame names. Refuses the peer if there is no such control connection. */
 void data_connection_accept(struct peer *peer, const uint8_t *data, size_t bytes);
-/* Call it when a connection ends. Removes a data connection from its control connection; ends the
- * data connections of a control connection. */
+/* Call this function when a connection ends. Removes a data connection from its control connection;
+ * ends the data connections of a control connection. */
 void data_connections_release(struct peer *peer);
 /* Handles a frame of a data connection. */
 void data_connection_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);

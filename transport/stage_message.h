@@ -45,8 +45,8 @@ enum stage_message_kind {
     STAGE_FLUSHED, /* All KV written for this request is at the target, or a write has failed. */
     STAGE_WRITER,  /* A machine that writes KV has connected to this process, or is gone. */
     STAGE_LOAD,    /* Counters of the process (struct message_process). */
-    /* The id by which the ranks of a stage find each other. Rank 0 sends it to the head, which
-     * sends it to all ranks. */
+    /* The id by which the ranks of a stage find each other. Rank 0 sends the id to the head, and
+     * the head sends the id to all ranks. */
     STAGE_GROUP,
     STAGE_AWAIT,   /* A request begins or ceases to wait for KV of another machine. */
     STAGE_AWAITED, /* Answer to AWAIT: writes of the request into its blocks are accepted now. */

@@ -4,8 +4,8 @@
  * socket with epoll: for EPOLLIN, and for EPOLLOUT while stream_wants_write returns true. The
  * stream does not know what frames mean.
  *
- * Only files of this folder and tests include it. The one thread that owns the transport makes
- * every call. */
+ * Only files of this folder and tests include this header. The one thread that owns the transport
+ * makes every call. */
 #ifndef TRANSPORT_STREAM_H
 #define TRANSPORT_STREAM_H
 
@@ -92,8 +92,8 @@ enum status stream_send_parts(struct stream *stream, const struct stream_parts *
                               struct error *error);
 /* Returns the number of bytes that wait for the socket; with TLS, encrypted bytes. */
 size_t stream_queued_bytes(const struct stream *stream);
-/* Sends queued bytes, as many as the socket takes at once. Call it after EPOLLOUT, and after
- * stream_send_parts with `later`. Returns ST_OK, even if bytes are left in the queue, or
+/* Sends queued bytes, as many as the socket takes at once. Call this function after EPOLLOUT, and
+ * after stream_send_parts with `later`. Returns ST_OK, even if bytes are left in the queue, or
  * ST_UNREACHABLE if the connection is lost. */
 enum status stream_flush(struct stream *stream, struct error *error);
 /* Returns true if bytes wait for the socket. */

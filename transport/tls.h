@@ -64,8 +64,8 @@ void tls_close(struct tls *tls); /* Frees the session. Sends nothing. NULL is ac
  * failed for another reason. After a failure, an alert for the other side may have been passed to
  * tls_options.send. */
 enum status tls_handshake(struct tls *tls, struct error *error);
-/* Stores a value that only the two ends of this connection know. The value is the same at both
- * ends, and different for each connection. Requires that the hand-shake is done. */
+/* Stores a value that only the two ends of this connection know: equal at both ends, and different
+ * for each connection. Requires that the hand-shake is done. */
 void tls_channel_binding(struct tls *tls, uint8_t out[TLS_CHANNEL_BINDING_BYTES]);
 
 /* Returns the id (SECRET_KEY_ID_BYTES bytes) of the cluster key that both sides have proved; valid

@@ -35,7 +35,7 @@ struct replay_prompt_options {
 struct replay_request {
     uint64_t id;      /* Id of the row (trace.h). */
     int64_t after_us; /* Due time, from the beginning of the replay. */
-    uint64_t line;    /* Line of the row; with the seed it determines the tokens outside blocks. */
+    uint64_t line;    /* Line of the row: determines, with the seed, the tokens outside blocks. */
     uint32_t prompt_tokens; /* Length of the prompt; of a text: with extra_tokens. */
     uint32_t output_tokens; /* Length of the answer. */
     /* [block_count]: ids of the prompt's first blocks; NULL if block_count is 0. Blocks with equal

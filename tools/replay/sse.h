@@ -40,7 +40,7 @@ void replay_sse_done(struct replay_sse *sse);
 /* Drops the current event and keeps the memory for the next stream. */
 void replay_sse_reset(struct replay_sse *sse);
 
-/* Reads the next bytes of the stream, and calls on_event for each event that they complete.
+/* Reads the next bytes of the stream, and calls on_event for each event that these bytes complete.
  * ST_CANCELLED: on_event returned false. ST_TOO_LARGE: an event or a line does not fit
  * REPLAY_SSE_EVENT_BYTES. ST_NO_MEMORY: memory runs out. */
 enum status replay_sse_feed(struct replay_sse *sse, const char *bytes, size_t size);

@@ -144,8 +144,8 @@ struct sim_kept {
  * options.prefixes. */
 struct sim_kept sim_machine_keep(struct sim_machine *m, sched_slot slot, uint32_t tokens,
                                  bool windows);
-/* Returns how many of the kept tokens the machine still has. With windows, returns 0 once any of
- * the kept blocks has been used again. With options.prefixes, always returns 0. */
+/* Returns how many of the kept tokens the machine still has. If a layer has a window, returns 0
+ * once any of the kept blocks has been used again. With options.prefixes, always returns 0. */
 uint32_t sim_machine_kept_tokens(const struct sim_machine *m, const struct sim_kept *kept);
 /* Tells the machine that the request will not return, so the request's kept blocks become unnamed
  * (sim_cache.h). */

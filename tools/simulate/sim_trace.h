@@ -38,7 +38,7 @@ struct sim_trace {
     struct error first_rejected; /* Why the first request was rejected. */
 };
 
-/* Opens a trace. name: a file or a synthetic workload, as in trace_open; it must outlive the trace.
+/* Opens a trace. name: a file or a synthetic workload, as in trace_open; must outlive the trace.
  * skip_wrong_rows: see struct sim_trace. seed: for a synthetic workload. Returns the errors of
  * trace_open. */
 enum status sim_trace_open(struct sim_trace *trace, const char *name, bool skip_wrong_rows,

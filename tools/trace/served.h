@@ -18,8 +18,8 @@ struct served_totals {
     uint64_t requests;  /* Requests in the trace. */
     uint64_t refused;   /* Requests refused, or expired while they waited, without a token. */
     uint64_t tokenless; /* Requests that ended before their prompt was computed. */
-    /* Requests without an end in the log: they were open at its end, when the gateway restarted, or
-     * where lines are missing. */
+    /* Requests without an end in the log: the requests were open at the log's end, when the gateway
+     * restarted, or where lines are missing. */
     uint64_t requests_unended;
     uint64_t lines_lost;   /* Lines that the gateway could not write. */
     uint64_t lines_wrong;  /* Wrong lines that were left out (skip). */

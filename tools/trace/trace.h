@@ -18,7 +18,7 @@
 #include <stdio.h>
 
 #define TRACE_TOKENS_MAX 10000000 /* A longer request is taken for a broken row. */
-/* Tokens of a block that one of Mooncake's hash ids stands for, if its row has no block_tokens. */
+/* Tokens of each block (one hash id) of a Mooncake row that has no block_tokens. */
 #define TRACE_BLOCK_TOKENS 512
 
 enum trace_format {
