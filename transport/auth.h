@@ -1,9 +1,9 @@
-/* auth: two processes prove to each other that both hold the cluster's key, before either reads
- * anything else from the other:
+/* auth: two processes prove to each other that both hold the cluster's key, before either process
+ * reads any other frame of the other:
  *
  *   connecting → accepting   AUTH         my identity, a nonce
  *   connecting ← accepting   AUTH_REPLY   my identity, a nonce, my proof
- *   connecting → accepting   AUTH_PROOF   my proof; then the hand-shake (handshake.h)
+ *   connecting → accepting   AUTH_PROOF   my proof; then HELLO (handshake.h) or DATA (ucx_data.c)
  *
  * TLS has authenticated both sides with one of the cluster's keys (tls.h). A proof is an
  * HMAC-SHA-256 with the same key. When a new key replaces this key, both sides prove over the same
@@ -14,9 +14,10 @@
  * is useless on any other connection, and all later frames come from the process that gave the
  * proof.
  *
- * This part encodes and decodes the frames and computes the proofs; ucx_greet.c sends the frames.
- * This part does no I/O. Each kind of frame has a fixed size. The decoders are fuzzed. Only files
- * of this folder and tests include it. The one thread that owns the transport makes every call. */
+ * This part encodes and decodes the frames and computes the proofs; ucx_greet.c and ucx_key.c send
+ * and check the proofs. This part does no I/O. Each kind of frame has a fixed size. The decoders
+ * are fuzzed. Only files of this folder and tests include this header. The one thread that owns the
+ * transport makes every call. */
 #ifndef TRANSPORT_AUTH_H
 #define TRANSPORT_AUTH_H
 
@@ -54,7 +55,7 @@ enum auth_direction {
 /* Fills `side` with our identity and a fresh nonce. */
 void auth_side_init(struct auth_side *side, const struct transport_identity *identity);
 
-/* Computes the proof that `direction` names. Requires both sides of `exchange`. */
+/* Computes the proof that `direction` names. Requires that all fields of *exchange are set. */
 void auth_proof(const struct secret_key *key, const struct auth_exchange *exchange,
                 enum auth_direction direction, uint8_t out[SECRET_HASH_BYTES]);
 

@@ -1,18 +1,18 @@
 /* fabric: the part of a transport that moves KV, by UCX or by copies between devices of one host.
  * It owns all UCX objects (with one worker), the region that peers may write, a link for each peer
- * whose region this process writes, and an inbox for each peer that writes into this region. Its
- * only callback is write_wanted: the caller asks for everything else after fabric_progress. The UCX
- * transport (ucx*.c) makes every call, on the one thread that owns the transport. The fabric
- * handles no connections, frames or timers (peers.h).
+ * whose region this process writes, and an inbox for each peer that writes into this region. The
+ * fabric's only callback is write_wanted; the caller asks for all other results after
+ * fabric_progress. The UCX transport (ucx*.c) makes every call, on the one thread that owns the
+ * transport. The fabric handles no connections, frames or timers (peers.h).
  *
- * A link writes in one of four ways: from device to device if that is possible; over data
+ * A link writes in one of four ways: from device to device if the devices allow it; over data
  * connections if UCX does not reach the peer; otherwise by puts or by active messages, as the
  * transport that UCX has chosen allows:
  *
  * - Device to device (fabric_link_peer.c): both regions are memory of devices of one host, and our
  *   device can open the peer's region. Our device makes the copy, without UCX.
- * - Put: UCX writes straight into the remote memory (shared memory, InfiniBand). ucp_ep_flush
- *   reports when the data is there.
+ * - Put: UCX writes straight into the remote memory (shared memory, InfiniBand, CUDA IPC).
+ *   ucp_ep_flush reports when the data is there.
  * - Active messages, for TCP: the receiving fabric copies them into its region. UCX does not
  *   promise their order, so each message has an epoch: the number of flushes before it. With each
  *   flush, the caller sends the peer a mark: the epoch and the number of its messages. The peer's
@@ -49,8 +49,8 @@ enum fabric_memory {
 #define FABRIC_PIECE_BYTES_MAX ((size_t)192 << 10)
 
 /* What a peer needs to write into a region. These fields are sent in the hand-shake. The pointers
- * of our own address are valid until fabric_close, those of a received address while its frame
- * is. */
+ * of our own address are valid until fabric_close. The pointers of a received address point into
+ * the frame in which the address has arrived. */
 struct fabric_address {
     const void *worker; /* UCX worker address. */
     size_t worker_bytes;
@@ -80,10 +80,9 @@ struct fabric_options {
     bool encrypted;   /* Data connections are encrypted. Used only for fabric_link_path. */
     /* Most bytes of a link that UCX has taken and not finished; 0 = 8 MiB. */
     uint64_t window_bytes;
-    /* See struct transport_options. */
-    const char *ucx_tls;
-    const char *ucx_devices;
-    bool one_host;
+    const char *ucx_tls;     /* See struct transport_options. */
+    const char *ucx_devices; /* See struct transport_options. */
+    bool one_host;           /* See struct transport_options. */
     /* See struct transport_events. */
     bool (*write_wanted)(void *self, const struct transport_peer *peer,
                          const struct transport_request *request, uint64_t offset, uint64_t bytes);
@@ -96,8 +95,9 @@ enum status fabric_open(const struct fabric_options *options, struct fabric **ou
                         struct error *error);
 void fabric_close(struct fabric *fabric); /* NULL is fine. Links and inboxes become invalid. */
 
-/* Return the memory of the region, and what a peer needs to write into it. */
+/* Returns the memory of the region. */
 void *fabric_region(struct fabric *fabric);
+/* Returns what a peer needs to write into the region. */
 const struct fabric_address *fabric_address(const struct fabric *fabric);
 /* Stores the kind of memory, the reason if it is staged, and the bytes and times of copies. */
 void fabric_memory_state(const struct fabric *fabric, struct transport_memory *out);
@@ -106,13 +106,14 @@ int fabric_fd(struct fabric *fabric);
 /* Returns a second descriptor to wait for: an eventfd of the region's device, which the caller
  * reads; -1 = none. */
 int fabric_device_fd(struct fabric *fabric);
-/* Fails links and inboxes whose device copies take longer than copy_ms. Call it periodically. */
+/* Fails links and inboxes whose device copies take longer than copy_ms. Call this function
+ * periodically. */
 void fabric_deadlines_check(struct fabric *fabric);
 /* Makes progress with sends, received messages and copies. Returns true if it did any work. Call it
  * until it returns false, then call fabric_wait_prepare. */
 bool fabric_progress(struct fabric *fabric);
-/* Returns true if the descriptor will become readable when there is work; false if there is already
- * more work, so that fabric_progress must be called again. */
+/* Returns true if the descriptors will become readable when there is work; false if there is work
+ * already, so that fabric_progress must be called again. */
 bool fabric_wait_prepare(struct fabric *fabric);
 
 /* ---- writing into a peer's region ---- */
@@ -144,22 +145,22 @@ const char *fabric_link_path(const struct fabric_link *link);
  * flush on. */
 bool fabric_link_idle(const struct fabric_link *link);
 /* Makes `link` continue the epochs of `before`, which must be idle, because the peer's inbox goes
- * on counting. Call it before the first write of `link`. */
+ * on counting. Call this function before the first write of `link`. */
 void fabric_link_epochs_continue(struct fabric_link *link, const struct fabric_link *before);
 /* Returns why the link to a device on this host does not write from device to device; empty = the
  * link does, or the peer has no device on this host. */
 const char *fabric_link_indirect_reason(const struct fabric_link *link);
 /* For a link from device to device: drops the writes that wait, then waits up to 200 ms
  * (FABRIC_SETTLE_US) for the copies that the device has begun. If the device does not finish in
- * time, it is unknown whether these writes land. Call it before other processes can learn that the
- * link is closed. NULL is fine. */
+ * time, it is unknown whether these writes land. Call this function before other processes can
+ * learn that the link is closed. NULL is fine. */
 void fabric_link_copies_await(struct fabric_link *link);
 /* Shuts the socket down for sending and closes it. The peer then knows that the writes of this
  * process have ended. -1 is fine. */
 void fabric_writes_end(int fd);
-/* Returns true if the peer may write into our region without help of this process: the peer has
- * mapped our memory, or uses RDMA. *same_host_out: true if the peer is on this host, or may be on
- * it because the id of one of the two hosts is unknown. */
+/* Returns true if the peer may write into our region without help of this process: the peer or its
+ * device has mapped our memory, or the peer uses RDMA. *same_host_out: true if the peer is on this
+ * host, or may be on this host because the id of one of the two hosts is unknown. */
 bool fabric_writes_directly(const struct fabric *fabric, const struct fabric_address *peer,
                             bool *same_host_out);
 /* Returns ST_OK, ST_IO if a device copy has failed, or ST_UNREACHABLE if the link has failed for

@@ -5,13 +5,13 @@
  *   fabric_region.c       the memory of the region
  *   fabric_link.c         writing into a peer's region
  *   fabric_link_staged.c  writing from a device's memory, through pinned memory
- *   fabric_link_peer.c    writing from one device into another one of the same host
+ *   fabric_link_peer.c    writing from one device into another device of the same host
  *   fabric_link_data.c    writing over data connections, without UCX
  *   fabric_inbox.c        what peers write into our region
  *   fabric_staging.c      copies of a device's region, slots of pinned memory
  *
- * Only files of transport/ and tests include it. They run on the one thread that owns the
- * transport. Connections, frames and timers are not here (peers.h). */
+ * Only files of transport/ and tests include this header. The functions run on the one thread that
+ * owns the transport. Connections, frames and timers are not here (peers.h). */
 #ifndef TRANSPORT_FABRIC_INTERNAL_H
 #define TRANSPORT_FABRIC_INTERNAL_H
 
@@ -23,7 +23,7 @@
  * token of the inbox. */
 #define FABRIC_AM_WRITE 1u
 #define FABRIC_AM_PROBE 2u
-#define FABRIC_OPS_SLAB 256u
+#define FABRIC_OPS_SLAB 256u /* Ops in a slab. */
 /* Epochs of a peer that an inbox keeps. A link fails if half as many of its flushes wait. */
 #define FABRIC_EPOCHS_MAX 65536u
 /* Longest wait for copies that were begun, which usually take less than a millisecond. */
@@ -35,29 +35,29 @@
 /* Precedes the data of a write by active message. Must not change until UCX has finished the
  * send. */
 struct fabric_write_header {
-    uint64_t token;
-    uint64_t offset;
+    uint64_t token;      /* Token of the receiver's inbox. */
+    uint64_t offset;     /* Offset in the receiver's region. */
     uint64_t request_id; /* See struct transport_request. */
     uint32_t request_generation;
     uint32_t epoch;
 };
 _Static_assert(sizeof(struct fabric_write_header) == 32, "wire size");
 
-/* A write or flush that UCX has not finished. UCX keeps a pointer to it. UCX does not call back
- * every operation of a failed endpoint, so ops are in slabs that live until the fabric closes. An
- * op of a closed link has no link; an op that UCX never calls back is not used again. */
+/* A write, probe or flush that UCX has not finished. UCX keeps a pointer to the op. UCX does not
+ * call back every operation of a failed endpoint, so ops are in slabs that live until the fabric
+ * closes. An op of a closed link has no link; an op that UCX never calls back is not used again. */
 struct fabric_op {
     struct fabric_op *next; /* Next in the link's list while in flight, else in the free list. */
     /* The pointer to this op in the link's list while in flight, else NULL. */
     struct fabric_op **list_link;
     struct fabric *fabric;
-    struct fabric_link *link; /* NULL = the link is closed. */
-    uint64_t number;          /* Number of the flush. */
-    bool is_flush;
-    bool is_probe;            /* The flush of fabric_link_probe. */
-    struct fabric_slot *slot; /* Slot that `bytes` are sent from; NULL = none. */
-    size_t bytes;
-    struct fabric_write_header header;
+    struct fabric_link *link;          /* NULL = the link is closed. */
+    uint64_t number;                   /* Number of the flush. */
+    bool is_flush;                     /* A flush of fabric_link_flush. */
+    bool is_probe;                     /* The flush of fabric_link_probe. */
+    struct fabric_slot *slot;          /* Slot that `bytes` are sent from; NULL = none. */
+    size_t bytes;                      /* Bytes of the write; 0 = a flush or probe. */
+    struct fabric_write_header header; /* Header of a message. */
 };
 
 struct fabric_slab {
@@ -67,8 +67,8 @@ struct fabric_slab {
 
 /* ---- copies of a device: to and from pinned memory, and to other devices ---- */
 
-/* A piece of pinned memory. `users` counts whoever fills the slot, and the copies and
- * sends that use it. */
+/* A piece of pinned memory. `users` counts the link or the fabric that fills the slot, and the
+ * copies and sends that use the slot. */
 struct fabric_slot {
     struct fabric_slot *next; /* Next in the free list. */
     struct fabric *fabric;
@@ -86,7 +86,7 @@ struct fabric_copy {
     size_t bytes;
     uint64_t offset;                  /* Outgoing: offset in the peer's region. */
     struct transport_request request; /* Outgoing: the request of the data. */
-    uint32_t epoch;
+    uint32_t epoch;                   /* Epoch of the write. */
     /* Outgoing: the link that sends the data; NULL = the link is closed. */
     struct fabric_link *link;
     struct fabric_inbox *inbox; /* Incoming: the inbox; NULL = the inbox is closed. */
@@ -100,12 +100,12 @@ struct fabric_copies {
     uint64_t first, count, capacity;
     /* Number of the last copy for which the device was asked to wake us. */
     uint64_t wake_number;
-    int64_t busy_since_us;
-    struct transport_copy_counts copy_counts;
+    int64_t busy_since_us; /* If there are copies: time since which there are copies. */
+    struct transport_copy_counts copy_counts; /* Copies that are done. */
 };
 
-/* A peer's region, opened by our device. It belongs to a link; or the link is closed, and the
- * region stays open until its last copies are done. */
+/* A peer's region, opened by our device. An import belongs to a link; or its link is closed, and
+ * the region stays open until the last copies are done. */
 struct fabric_import {
     struct fabric_import *next;
     uint8_t *memory;
@@ -121,9 +121,9 @@ struct fabric_staging {
     struct fabric_copies copies[DEVICE_DIRECTIONS];
     /* free_slots: unused slots. landing: the slot that received messages are copied to. */
     struct fabric_slot *free_slots, *landing;
-    struct fabric_chunk *chunks;
-    uint64_t landing_bytes; /* Bytes received that are not in the device yet. */
-    struct fabric_import *closing;
+    struct fabric_chunk *chunks;   /* Pinned memory, in which the slots are. */
+    uint64_t landing_bytes;        /* Bytes received that are not in the device yet. */
+    struct fabric_import *closing; /* Imports whose links are closed. */
 };
 
 /* The settings of UCX: transports and devices. */
@@ -140,7 +140,7 @@ struct fabric_selection {
 struct fabric {
     ucp_context_h context; /* NULL = UCX is not open; then `worker` is NULL, too. */
     ucp_worker_h worker;
-    ucp_mem_h registration; /* Of the region, with UCX; NULL = not registered. */
+    ucp_mem_h registration; /* UCX's registration of the region; NULL = not registered. */
     void *region;
     uint64_t region_bytes;
     bool encrypted;        /* Data connections are encrypted. */
@@ -158,17 +158,18 @@ struct fabric {
     struct fabric_staging *staging; /* NULL = the region is host memory. */
     /* Why a device's region is not registered with UCX, or not shared; empty = neither failed. */
     char staged_why[128];
-    struct device_handle handle; /* Handle of the region; bytes 0 = it is not shared. */
-    /* Open links; closed links that UCX has not closed yet; and those that UCX had not closed when
-     * the fabric closed. */
+    struct device_handle handle; /* Handle of the region; 0 bytes = the region is not shared. */
+    /* links: open links. closing: closed links whose endpoints UCX has not closed yet.
+     * leftover_links: links whose endpoints UCX had not closed when the fabric closed. */
     struct fabric_link *links, *closing, *leftover_links;
     struct fabric_inbox *inboxes;
     struct fabric_slab *slabs;
     struct fabric_op *free_ops;
 };
 
+/* A flush of a link that fabric_link_flushed has not taken yet. */
 struct link_flush {
-    uint64_t cookie;
+    uint64_t cookie; /* See fabric_link_flush. */
     bool done;
     /* Device to device: number of the copy that completes the flush; 0 = not yet known. */
     uint64_t after_copy;
@@ -211,24 +212,24 @@ struct fabric_link {
     struct fabric *fabric;
     struct fabric_link *next;
     ucp_ep_h ep;
-    ucp_rkey_h rkey; /* NULL = the peer's region is written by messages only. */
-    uint64_t remote_region;
-    uint64_t token;
+    ucp_rkey_h rkey;        /* NULL = UCX cannot put into the peer's region. */
+    uint64_t remote_region; /* Address of the peer's region in the peer's process. */
+    uint64_t token;         /* Token of the peer's inbox for this process. */
     /* true: UCX or our device puts writes into the memory of the peer. false: writes are sent as
      * messages. */
     bool direct;
     bool by_data; /* Writes travel over data connections. */
-    bool shared;  /* The peer's region is mapped into this process, so no probe is needed. */
+    bool shared;  /* UCX has mapped the peer's region into this process; no probe is needed. */
     bool probed;  /* See fabric_link_probed. */
     /* Writes go through pinned memory, or from device to device if `import` is set. */
     bool staged;
     struct fabric_import *import; /* The peer's region, opened by our device; NULL = not opened. */
     char way_text[64];            /* How writes travel, for people, e.g. "ucx put over rc". */
-    char indirect_reason[160]; /* Why our device refused to open the region; empty = it did not. */
+    char indirect_reason[160];    /* See fabric_link_indirect_reason. */
     struct fabric_op *ops;
     struct data_queue queue;  /* Writes that wait for a data connection, or for the window. */
     uint64_t under_way_bytes; /* Bytes that UCX has taken and not finished. */
-    uint32_t epoch_writes;    /* Messages since the last flush. */
+    uint32_t epoch_writes;    /* Messages since the last flush; 0 if `direct` is true. */
     /* Ring: flush n is at n % flush_capacity. n is also the flush's epoch. */
     struct link_flush *flushes;
     uint64_t flush_first, flush_count, flush_capacity;
@@ -238,7 +239,7 @@ struct fabric_link {
     /* Bytes that have left `staged_writes`: copying_bytes are being copied out of the device,
      * sending_bytes are being sent. */
     size_t copying_bytes, sending_bytes;
-    ucs_status_t failure;
+    ucs_status_t failure;        /* First error except those of the device; UCS_OK = none. */
     struct error device_failure; /* Empty = the device has not failed. */
     /* While the link closes: UCX's close request; NULL = UCX has closed the endpoint. */
     void *close_request;
@@ -251,8 +252,9 @@ enum status fabric_region_open(struct fabric *fabric, const struct fabric_option
                                struct error *error);
 /* Ends UCX's registration of the region, if there is one. */
 void fabric_region_unmap(struct fabric *fabric);
-/* Frees a device's region and the pinned memory. The worker may send from pinned memory, so call
- * this after the worker is destroyed, or left without progress (worker_leave in fabric.c). */
+/* Frees a region that UCX did not allocate, and the pinned memory. The worker may send from pinned
+ * memory, so call this function after the worker is destroyed, or left without progress
+ * (worker_leave in fabric.c). */
 void fabric_region_free(struct fabric *fabric);
 
 /* Takes a free op and puts it into the list *owner. Returns NULL if there is no memory. */
@@ -271,6 +273,7 @@ void fabric_links_left_close(struct fabric *fabric);
 enum status fabric_inboxes_start(struct fabric *fabric); /* Installs the handlers of messages. */
 /* A message of the inbox has been copied into the device; `copy` NULL = the copy failed. */
 void fabric_inbox_copied(struct fabric_inbox *inbox, const struct fabric_copy *copy);
+/* Records the first error of an inbox (fabric_inbox_failed). */
 void fabric_inbox_fail(struct fabric_inbox *inbox, enum status why, const char *text);
 
 /* fabric_link.c: sends by message, put or data connection. A slot that is not NULL is released when
@@ -284,7 +287,8 @@ void fabric_link_fail(struct fabric_link *link, ucs_status_t status);
 /* fabric_select.c: chooses the transports and devices of UCX. */
 void fabric_selection_make(const struct fabric_options *options, struct fabric_selection *out);
 
-/* fabric_link.c: gives UCX the writes that waited for the window. Returns true if it gave any. */
+/* fabric_link.c: gives UCX the writes that waited for the window. Returns true if UCX got a write.
+ */
 bool fabric_link_window_pump(struct fabric_link *link);
 
 /* fabric_link_data.c: queues a write. If memory runs out, the link fails and the slot is
@@ -302,15 +306,17 @@ void fabric_link_stage(struct fabric_link *link, const struct staged_write *writ
 /* Begins the copies and flushes that wait, until the link's limit of bytes under way is reached.
  * Returns true if it began any. */
 bool fabric_link_pump(struct fabric_link *link);
-/* Handles a copy of this link that the device has finished: sends its data, unless the copy went
- * from device to device. */
+/* Handles a copy of this link that the device has finished: sends the copied data, unless the copy
+ * went from device to device. */
 void fabric_link_copied(struct fabric_link *link, const struct fabric_copy *copy);
 /* Drops the staged writes, and removes the link from its copies, because the link closes. */
 void fabric_link_unstage(struct fabric_link *link);
+/* Returns true if the link has failed (fabric_link_failed). */
 bool fabric_link_failing(const struct fabric_link *link);
-/* Returns the write or flush that has waited longest; NULL = none, or the link has failed. */
+/* Returns the staged write or flush that has waited longest; NULL = none, or the link has failed.
+ */
 struct staged_write *fabric_link_staged_first(struct fabric_link *link);
-/* Removes that write or flush. */
+/* Removes the staged write or flush that has waited longest. */
 void fabric_link_staged_remove(struct fabric_link *link);
 
 /* fabric_link_peer.c */
@@ -320,17 +326,20 @@ void fabric_share(struct fabric *fabric);
 /* Opens the peer's region by our device and returns true. Returns false if that is not possible,
  * with the reason in link->indirect_reason if the device refused. */
 bool fabric_link_import(struct fabric_link *link, const struct fabric_address *peer);
+/* Does the work of fabric_link_pump for a link from device to device. */
 bool fabric_link_peer_pump(struct fabric_link *link);
+/* Completes the flushes for which this finished copy was the last copy. */
 void fabric_link_peer_copied(struct fabric_link *link, const struct fabric_copy *copy);
 /* Returns true for a link from device to device, and then takes over `fd`. */
 bool fabric_link_peer_close(struct fabric_link *link, int fd);
 /* Reads an id of this host, equal in all its containers, that changes when the host reboots. */
 bool fabric_host_read(uint8_t out[FABRIC_HOST_BYTES]);
-/* Closes the regions that closed links have left open, if their copies are done; with `all`, also
- * if they are not. */
+/* Closes the peers' regions that closed links have left open, if the copies to the region are done;
+ * with `all`, also if copies are not done. */
 void fabric_imports_reap(struct fabric *fabric, bool all);
 
 /* fabric_staging.c */
+/* Opens fabric->staging for options->device. Returns ST_NO_MEMORY on failure. */
 enum status fabric_staging_open(struct fabric *fabric, const struct fabric_options *options);
 /* Requires that no send and no copy is under way. */
 void fabric_staging_close(struct fabric *fabric);
@@ -360,9 +369,9 @@ void fabric_staging_tick(struct fabric *fabric);
 /* Returns true if the received data that waits for the device has reached its limit, so that UCX
  * must not deliver more. */
 bool fabric_staging_full(const struct fabric *fabric);
-/* Removes from all copies the link or the inbox that closes. The other argument is NULL. */
 /* Returns the device's number of the oldest copy that is not done; UINT64_MAX = all are done. */
 uint64_t fabric_copies_oldest(const struct fabric_copies *copies);
+/* Removes the link or the inbox that closes from all copies. The other argument is NULL. */
 void fabric_staging_forget(struct fabric *fabric, const struct fabric_link *link,
                            const struct fabric_inbox *inbox);
 

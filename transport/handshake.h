@@ -4,7 +4,8 @@
  * process speaks (protocol.h), and what a peer needs to write into the region of the process.
  *
  * This part owns nothing and does no I/O: ucx_greet.c sends and receives the frame. Only files of
- * this folder and tests include it. The one thread that owns the transport makes every call.
+ * this folder and tests include this header. The one thread that owns the transport makes every
+ * call.
  *
  * The first fields (magic, highest version, name, lowest version) are the same in every version
  * since TRANSPORT_PROTOCOL_RANGES, so that two versions can recognize each other. Later versions
@@ -29,7 +30,7 @@ struct handshake {
     struct handshake_formats formats;
     struct transport_identity identity;
     struct transport_region_info region;
-    /* Zero for a sender without a region. The pointers of a decoded address point into the
+    /* All zeros for a sender without a region. The pointers of a decoded address point into the
      * payload. */
     struct fabric_address address;
     /* Number by which the sender recognizes the writes of the receiver (fabric_inbox_token). */
@@ -44,9 +45,9 @@ size_t handshake_encode(const struct handshake *handshake, uint8_t *out, size_t 
  * protocol version to speak. */
 void handshake_init(struct handshake *out, uint32_t version);
 
-/* Decodes the payload of HELLO. Returns ST_OK, or ST_INVALID if the payload is not that of HELLO or
- * one of its fields is invalid; *out is then unchanged. If the sender speaks no version of this
- * program, returns ST_OK and sets only the versions and the name; all other fields are 0. */
+/* Decodes the payload of HELLO. Returns ST_OK, or ST_INVALID if the payload is no HELLO or one of
+ * its fields is invalid; *out is then unchanged. If the sender speaks no version that this program
+ * speaks, returns ST_OK and sets only the versions and the name; all other fields are 0. */
 enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake *out,
                              struct error *error);
 
@@ -59,8 +60,8 @@ bool handshake_name_copy(const char *from, char *to);
 uint32_t handshake_version(const struct handshake *first, const struct handshake *second);
 
 /* Returns ST_OK if versions, formats and identities allow a connection (struct transport_identity),
- * else ST_MISMATCH. The error text names what differs and both values, that of `first` before that
- * of `second`. */
+ * else ST_MISMATCH. The error text names what differs and both values, first the value of `first`.
+ * `first`: the side that has connected. */
 enum status handshake_check(const struct handshake *first, const struct handshake *second,
                             struct error *error);
 

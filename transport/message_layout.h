@@ -1,6 +1,6 @@
 /* message_layout: tables that describe the structs of messages, and the functions that encode,
- * decode and check messages by these tables. Only message.c, stage_message.c and tests call the
- * functions; other files use message.h and stage_message.h. This part keeps no state, and sends and
+ * decode and check messages by these tables. Only message.c and stage_message.c call the functions,
+ * and tests; other files use message.h and stage_message.h. This part keeps no state, and sends and
  * receives nothing: any thread may call it.
  *
  * The functions encode all messages except TOKENS (message_tokens_add), and decode and check all
@@ -13,9 +13,9 @@
  * Versions of the protocol (protocol.h): a later version may have more fields at the end of the
  * struct, and more arrays after the others. The sender leaves out what the receiver's version does
  * not have (struct message_growth). The decoder sets missing fields to 0 before it checks the
- * rules, and ignores fields and arrays that it does not know. It refuses a message that is shorter
- * than in TRANSPORT_PROTOCOL_LOWEST. Nested structs and elements of arrays are the same in all
- * versions from TRANSPORT_PROTOCOL_LOWEST on; only the tokens of TOKENS may have more or fewer
+ * rules, and ignores fields and arrays that it does not know. The decoder refuses a message that is
+ * shorter than in TRANSPORT_PROTOCOL_LOWEST. Nested structs and elements of arrays are the same in
+ * all versions from TRANSPORT_PROTOCOL_LOWEST on; only the tokens of TOKENS may have more or fewer
  * fields.
  *
  * A table has rules for fields of which some values are invalid: numbers with a range, bools,
@@ -31,7 +31,8 @@ struct wire_header {
     uint16_t kind; /* enum message_kind or enum stage_message_kind. */
     /* Size of the struct that follows, in the sender's version: a multiple of 8. */
     uint16_t struct_bytes;
-    /* Size of the whole message with this header. A message of another size is refused. */
+    /* Size of the whole message with this header. The receiver refuses a message of another size.
+     */
     uint32_t bytes;
 };
 
@@ -65,8 +66,8 @@ struct message_rule {
     const struct message_layout *inner; /* Rules of the nested struct. */
 };
 
-/* An array of a message. The struct of the message has a pointer to it and the number of its
- * elements. */
+/* An array of a message. The struct of the message has a pointer to the array and the number of the
+ * array's elements. */
 struct message_array {
     const char *field;                    /* Name of the pointer, for error texts. */
     uint16_t pointer;                     /* Offset of the pointer to the elements. */
@@ -82,7 +83,7 @@ struct message_reader {
     const uint8_t *end;
     const char *message; /* Name of the kind of message. */
     const char *array; /* The checked field is in element `index` of this array; NULL = in none. */
-    uint32_t index;
+    uint32_t index;    /* See `array`. */
     struct error *error; /* NULL = no error text is wanted. */
 };
 
@@ -156,9 +157,9 @@ struct message_layout {
 extern const struct message_layout layout_of_message_stage;
 extern const struct message_layout layout_of_message_copies;
 
-/* Return the layout of an enum message_kind, or of an enum stage_message_kind; NULL = unknown
- * kind. */
+/* Returns the layout of an enum message_kind; NULL = unknown kind. */
 const struct message_layout *message_layout_of_kind(uint32_t kind);
+/* Returns the layout of an enum stage_message_kind; NULL = unknown kind. */
 const struct message_layout *stage_message_layout_of_kind(uint32_t kind);
 
 /* Appends `bytes` bytes, which the caller then sets, to the buffer. Returns their address, valid
@@ -184,7 +185,7 @@ enum status message_rules_check(struct message_reader *reader, const struct mess
 enum status message_check(const struct message_layout *layout, const void *message);
 
 /* Returns the size of a message's struct, up to its first pointer, in a version of the protocol.
- * *array_count_out receives the number of its arrays in this version. */
+ * *array_count_out receives the number of the message's arrays in this version. */
 size_t message_bytes_in(const struct message_layout *layout, uint32_t version,
                         uint32_t *array_count_out);
 

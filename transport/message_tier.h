@@ -1,5 +1,5 @@
 /* message_tier: copies the fields of one tier into and out of struct message_stats. A tier is a
- * store for KV below a machine's KV memory (kvcache/tiers/). machine/ counts and stores the fields;
+ * store for KV below a machine's KV memory (kvcache/tiers/). machine/tiers.c stores the fields;
  * server/gateway/ and server/metrics/ read them. The functions only copy and keep no state: any
  * thread may call them. This part counts nothing and sends nothing. */
 #ifndef TRANSPORT_MESSAGE_TIER_H
@@ -15,9 +15,8 @@
  * not used now. WORKS: the tier is used. */
 enum message_tier_state { MESSAGE_TIER_NONE, MESSAGE_TIER_BROKEN, MESSAGE_TIER_WORKS };
 
-/* The state of a tier, then its counters and gauges (TIER_COUNTERS of common/counters.h says what
- * each counts). struct message_stats has the same fields in the same order for each kind of
- * tier. */
+/* The state of a tier, then its counters and gauges, which TIER_COUNTERS of common/counters.h
+ * describes. struct message_stats has these fields in this order for each kind of tier. */
 struct message_tier {
     uint64_t state; /* enum message_tier_state */
 #define MESSAGE_TIER_FIELD(name, kind, factor, family, help) uint64_t name;

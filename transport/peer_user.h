@@ -15,25 +15,27 @@
 
 enum peer_kind {
     /* Peers that have connected to this process: */
-    PEER_NEW, /* No other kind: the connection is not up yet, or this process refuses the peer. */
+    /* The kind is not known: the connection is not up yet, or this process refuses the peer. */
+    PEER_NEW,
     PEER_GATEWAY,
     PEER_WRITER,         /* A machine, or a stage process of a machine, that writes KV. */
     PEER_HEAD,           /* The head of this stage process. */
-    PEER_STAGE_PREVIOUS, /* A process of the stage before the stage of this process. */
+    PEER_STAGE_PREVIOUS, /* A process of the stage before the stage of this stage process. */
     /* Peers to which this process has connected: */
     PEER_LINK, /* A token machine; the object is a link (prompt_pool/prompt_links.c). */
     /* A process that stores KV of a token machine; the object is a struct target_process
      * (kvcache/kv_targets.c). */
     PEER_TARGET,
-    /* A stage process of this machine; the object is a struct stage_process in a head, and a struct
-     * stage_next in a stage process (machine/executor/). */
+    /* Another process of this machine: in a head, a stage process, and the object is a struct
+     * stage_process; in a stage process, a process of the next stage, and the object is a struct
+     * stage_next (machine/executor/). */
     PEER_STAGE,
     PEER_KIND_COUNT,
 };
 
 struct peer_user {
     enum peer_kind kind;
-    void *object; /* What represents the peer. NULL for peers that connected to this process. */
+    void *object; /* Represents the peer in this process. NULL = the peer has connected to us. */
 };
 
 /* Returns the kind of the peer; PEER_NEW if the `user` of the connection is not set. */

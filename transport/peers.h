@@ -6,9 +6,9 @@
  *
  * A control connection carries messages. If UCX does not reach the peer, the control connection
  * gets data connections, which carry KV over TCP. A struct ucx owns its connections. Each
- * connection owns its socket; each control connection also owns its link and its inbox. The link
- * writes KV into the peer's region, and the inbox receives what the peer writes into ours. The
- * fabric chooses how KV travels (fabric.h). These files do not read messages (message.h).
+ * connection owns its socket; each control connection also owns its links and its inbox. The link
+ * writes KV into the peer's region, and the inbox receives what the peer writes into our region.
+ * The fabric chooses how KV travels (fabric.h). These files do not read messages (message.h).
  *
  * An epoch is the writes between two flushes. A probe is a first message over UCX, by which a link
  * is proved to reach the peer.
@@ -93,12 +93,12 @@ struct peer {
     struct address host;            /* Host and port to connect to. */
     struct address_found addresses; /* Socket addresses of `host`. */
     uint32_t address_index;         /* Index in `addresses` of the address that is tried now. */
-    /* Times at which the connection began, at which bytes were received last, and at which
-     * peer_send last sent a frame. */
+    /* begun_us: time at which the connection began. heard_us: time at which bytes were received
+     * last. sent_us: time at which peer_send last sent a frame. */
     int64_t begun_us, heard_us, sent_us;
     int64_t proving_us; /* Time at which the proof of `link` or `candidate` began. */
-    /* LINK_SEEN has arrived since the last candidate was opened. It may also mean the probe of a
-     * link that was closed. */
+    /* LINK_SEEN has arrived since the last candidate was opened or, before the first candidate,
+     * since the connection began. This LINK_SEEN may answer the probe of a link that was closed. */
     bool link_seen;
     /* Writes to the peer. NULL = the peer has no region or we have none, or no write has begun on
      * an accepted connection. */
@@ -106,7 +106,7 @@ struct peer {
     /* A link over UCX that is being proved while the writes of `link` travel over data connections;
      * NULL = none. */
     struct fabric_link *candidate;
-    int64_t retry_us;        /* Time from which a candidate is opened; 0 = none will be. */
+    int64_t retry_us;        /* Time from which a candidate may be opened; 0 = never. */
     uint32_t retry_pause_ms; /* Time from the last failure to retry_us. */
     /* What the peer writes into our region. NULL = no region, or we have not sent HELLO. */
     struct fabric_inbox *inbox;
@@ -123,15 +123,16 @@ struct peer {
     /* Work is left that epoll does not report: received data in the stream's buffer, or a step of
      * the TLS hand-shake. */
     bool input_left;
-    /* Data connection, payloads of WRITE frames: bytes that were sent, and that the peer has
-     * reported as taken; bytes that were received, and that we have reported as taken. */
+    /* Data connection, payloads of WRITE frames. sent_bytes: bytes that were sent. taken_bytes:
+     * sent bytes that the peer has reported as taken. received_bytes: bytes that were received.
+     * reported_bytes: received bytes that we have reported as taken. */
     uint64_t sent_bytes, taken_bytes, received_bytes, reported_bytes;
     /* ST_OK = the connection works. Any error: progress will call peer_failure_report. */
     enum status failing;
     struct error failure; /* Why the connection is failing. */
     bool writes_directly; /* See fabric_writes_directly. */
     bool same_host;       /* The peer is, or may be, on this host (fabric_writes_directly). */
-    bool writes_awaited;  /* linger_await has returned true. */
+    bool writes_awaited;  /* linger_await has returned true while the socket still worked. */
 };
 
 /* A transport. */
@@ -145,14 +146,14 @@ struct ucx {
     int64_t turn_end_us;   /* Time from which progress begins no more work. */
     struct fabric *fabric; /* NULL = no region. */
     struct resolver *resolver;
-    /* Lists of the connections. lingering: those in PEER_LINGERING; ended_peers: those in
-     * PEER_DEAD; peers: all others, the newest first. */
+    /* Lists of the connections. lingering: connections in PEER_LINGERING; ended_peers: connections
+     * in PEER_DEAD; peers: all other connections, the newest first. */
     struct peer *peers, *lingering, *ended_peers;
     uint32_t lingering_count;
     uint64_t connections;       /* Number of the connection that began last. */
     uint32_t accepted_greeting; /* Accepted connections in PEER_GREETING. */
-    /* epoll_fd watches the other descriptors and all sockets. more_fd: see ucx_work_signal.
-     * device_fd: see fabric_device_fd. A listen_fd or device_fd of -1 = none. */
+    /* epoll_fd watches the other descriptors and all sockets. listen_fd: -1 = none. more_fd: see
+     * ucx_work_signal. device_fd: see fabric_device_fd; -1 = none. */
     int epoll_fd, listen_fd, timer_fd, more_fd, device_fd;
     bool work_signalled; /* more_fd is readable (ucx_work_signal). */
     /* listen_paused: no connection is accepted until the next timer event, because descriptors or
@@ -164,7 +165,7 @@ struct ucx {
     int64_t now_us;
 };
 
-/* Makes transport_fd readable. Call it when work is left that no descriptor reports. */
+/* Makes transport_fd readable. Call this function when work is left that no descriptor reports. */
 void ucx_work_signal(struct ucx *ucx);
 
 /* ---- ucx_linger.c ---- */
@@ -175,13 +176,15 @@ bool linger_full(const struct ucx *ucx);
 bool linger_await(struct peer *peer);
 /* Ends the stream and the links of a peer whose connection ends. The socket is closed when the
  * writes of this side have ended, except that a peer in PEER_LINGERING keeps it for reading. Sets
- * the state to PEER_LINGERING if linger_await has returned true, else to PEER_DEAD. peer_end calls
- * it. */
+ * the state to PEER_LINGERING if writes_awaited is true, else to PEER_DEAD. peer_end calls this
+ * function. */
 void linger_begin(struct peer *peer);
 /* Reads and drops what has arrived from a lingering peer. If the peer has closed the connection,
- * ends it and calls the event writes_ended. */
+ * ends the connection and calls the event writes_ended. If the socket of a peer on this host has
+ * failed in another way, ends the connection without the event. */
 void linger_socket_ready(struct peer *peer);
-/* Closes all lingering connections without an event. Call it when the transport closes. */
+/* Closes all lingering connections without an event. Call this function when the transport closes.
+ */
 void linger_close(struct ucx *ucx);
 
 /* ---- ucx_peer.c ---- */
@@ -191,7 +194,7 @@ void linger_close(struct ucx *ucx);
 struct peer *peer_connect(struct ucx *ucx, const char *address, void *user, struct error *error);
 /* If the peer's host is being looked up: continues, and connects if the addresses are known now. */
 void peer_resolve(struct peer *peer);
-/* Begins a connection with an accepted socket, which it takes over. */
+/* Begins a connection with an accepted socket, and takes over the socket. */
 void peer_accept(struct ucx *ucx, int fd);
 /* Ends the connection, and with a control connection its data connections, without an event. The
  * struct stays valid until the next progress. */
@@ -240,8 +243,8 @@ void peer_refused(struct peer *peer, const uint8_t *data, size_t bytes);
 
 /* ---- ucx_prove.c ---- */
 
-/* Begins PEER_PROVING. Call it when the peer's HELLO has arrived. The connecting side opens its
- * link if it can write; without a link that needs a proof, it is up at once. */
+/* Begins PEER_PROVING. Call this function when the peer's HELLO has arrived. The connecting side
+ * opens its link if it can write; if no link needs a proof, the connecting side is up at once. */
 void prove_begin(struct peer *peer);
 /* Handles a frame of a peer in PEER_PROVING. */
 void prove_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
@@ -266,9 +269,9 @@ void prove_again_end(struct peer *peer);
 enum status ucx_keys_set(struct ucx *ucx, const struct secret_keys *keys, struct error *error);
 /* Returns the key that the peer has proved last; NULL = ucx->keys does not have this key. */
 const struct secret_key *peer_key(const struct peer *peer);
-/* Call it when a peer has come up, or when the keys have changed. If the key that the peer has
- * proved last is not our first key, sends a proof of the first key. If ucx->keys no longer has the
- * proved key, also sets key_by_us. */
+/* Call this function when a peer has come up, or when the keys have changed. If the key that the
+ * peer has proved last is not our first key, sends a proof of the first key. If ucx->keys no longer
+ * has the proved key, also sets key_by_us. */
 void peer_key_renew(struct peer *peer);
 /* Handles KEY and KEY_REPLY of a peer that is up. A KEY with an unknown key is ignored. */
 void peer_key_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
@@ -280,13 +283,14 @@ void peer_key_tick(struct peer *peer);
 /* Opens the data connections of a control connection that is up; if the peer has connected to us,
  * asks the peer to open them. Only the first call for a connection has an effect. */
 void data_connections_open(struct peer *control);
-/* Sends DATA on a data connection that this side has opened. Call it after the proofs. */
+/* Sends DATA on a data connection that this side has opened. Call this function after the proofs.
+ */
 void data_connection_begin(struct peer *peer);
 /* Handles DATA, which makes an accepted connection a data connection of the control connection that
  * the frame names. Refuses the peer if there is no such control connection. */
 void data_connection_accept(struct peer *peer, const uint8_t *data, size_t bytes);
-/* Call it when a connection ends. Removes a data connection from its control connection; ends the
- * data connections of a control connection. */
+/* Call this function when a connection ends. Removes a data connection from its control connection;
+ * ends the data connections of a control connection. */
 void data_connections_release(struct peer *peer);
 /* Handles a frame of a data connection. */
 void data_connection_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);

@@ -2,9 +2,9 @@
  * use them.
  *
  * In the hand-shake, each side sends the lowest and the highest version that it speaks. The
- * connection uses the highest version that both sides speak. If there is none, the connection is
- * refused (handshake.h). Messages are encoded for the version of their connection (message_encode).
- * So machines and gateways of neighbouring releases can work together.
+ * connection uses the highest version that both sides speak. If both sides speak no common version,
+ * the connection is refused (handshake.h). Messages are encoded for the version of their connection
+ * (message_encode). So machines and gateways of neighbouring releases can work together.
  *
  * TRANSPORT_PROTOCOL_VERSION is raised by each change of what is sent: a new field or array at the
  * end of a message (struct message_growth), a new message, or a new meaning of a value. The sender

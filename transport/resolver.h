@@ -1,8 +1,8 @@
 /* resolver: finds the socket addresses of hosts without blocking the caller. A numeric address is
  * converted at once. A host name is looked up on a separate thread. The resolver owns these threads
- * and the last good answer for each host name, which serves while the name server does not answer.
- * Each UCX transport and each client of the shared KV store (kvcache/tiers/) owns one resolver, and
- * makes every call on its own thread. The resolver opens no connections. */
+ * and the last good answer for each host and port (up to 1024), for use while the name server does
+ * not answer. Each UCX transport and each client of the shared KV store (kvcache/tiers/) owns one
+ * resolver, and makes every call on its own thread. The resolver opens no connections. */
 #ifndef TRANSPORT_RESOLVER_H
 #define TRANSPORT_RESOLVER_H
 

@@ -17,9 +17,9 @@
  *
  * A stage may have several ranks that compute together, as a group. When rank 0 is opened, it makes
  * the id of the group and sends the id to the head. When all ranks are open, the head sends the id
- * to all ranks, and each rank joins the group. All ranks get the same JOBs and run them in the same
- * order. A rank that sends its activations to no other process sends DONE: rank 0 of the last stage
- * with the results, the others without results.
+ * to all ranks, and each rank joins the group. All ranks get equal JOBs and run the JOBs in the
+ * same order. A rank that sends the activations of a job to no other process sends DONE: rank 0 of
+ * the last stage with the results, all other ranks without results.
  *
  * Structs and arrays are sent as in message.h. The decoder checks the ranges of fields (the tables
  * in stage_message.c). The receiver checks what depends on its sizes, such as block ids.
@@ -38,15 +38,15 @@ enum stage_message_kind {
     STAGE_STATE,       /* The process is ready to work, or cannot work. */
     STAGE_JOB,         /* Compute this batch. */
     STAGE_ACTIVATIONS, /* The batch's activations are in the receiver's batch slot. */
-    STAGE_DONE,        /* The batch is computed. From the last stage: with the results. */
-    STAGE_TARGET,      /* Connect to the processes of this target, or disconnect from it. */
+    STAGE_DONE,        /* The batch is computed. From rank 0 of the last stage: with the results. */
+    STAGE_TARGET,      /* Connect to the processes of this target, or disconnect from them. */
     STAGE_TARGET_LINK, /* All connections to the target are up, or one is down. */
     STAGE_FLUSH,       /* Send FLUSHED when all KV written for this request is at the target. */
     STAGE_FLUSHED, /* All KV written for this request is at the target, or a write has failed. */
     STAGE_WRITER,  /* A machine that writes KV has connected to this process, or is gone. */
     STAGE_LOAD,    /* Counters of the process (struct message_process). */
-    /* The id by which the ranks of a stage find each other. Rank 0 sends it to the head, which
-     * sends it to all ranks. */
+    /* The id by which the ranks of a stage find each other. Rank 0 sends the id to the head, and
+     * the head sends the id to all ranks. */
     STAGE_GROUP,
     STAGE_AWAIT,   /* A request begins or ceases to wait for KV of another machine. */
     STAGE_AWAITED, /* Answer to AWAIT: writes of the request into its blocks are accepted now. */
@@ -55,7 +55,7 @@ enum stage_message_kind {
     STAGE_POOLED,  /* The sum of the vectors of some rows, for an embedding; sent before DONE. */
     STAGE_COPY,    /* Write KV of these blocks to a target, without computing. */
     STAGE_FETCH,   /* Write KV of these blocks into the head's staging memory. */
-    STAGE_FETCHED, /* Answer to FETCH: the KV is in the staging memory, or this has failed. */
+    STAGE_FETCHED, /* Answer to FETCH: the KV is in the staging memory, or the FETCH has failed. */
     STAGE_KIND_END
 };
 
@@ -68,11 +68,10 @@ const char *stage_message_name(enum stage_message_kind kind);
 
 /* OPEN. */
 struct stage_open {
-    uint32_t
-        process_index; /* Index of the process among the machine's processes (struct stage_plan). */
-    uint32_t first_layer;
-    /* The process computes layers first_layer to last_layer - 1. */
-    uint32_t last_layer;
+    /* Index of the process among the machine's processes (struct stage_plan). */
+    uint32_t process_index;
+    uint32_t first_layer; /* The process computes layers first_layer to last_layer - 1. */
+    uint32_t last_layer;  /* See first_layer. */
     uint32_t block_count; /* Number of blocks of the machine. */
     uint32_t rows_max;    /* Largest number of tokens in a batch. */
     uint32_t slots;       /* Number of batch slots: batches in flight, over all paths. */
@@ -91,7 +90,7 @@ struct stage_open {
 struct stage_group {
     /* Kind of the device of rank 0, such as "cpu". Ranks on devices of other kinds cannot join. */
     char device[16];
-    uint8_t id[STAGE_GROUP_ID_BYTES];
+    uint8_t id[STAGE_GROUP_ID_BYTES]; /* Id of the group (compute/group.h). */
 };
 
 /* STATE. */
@@ -103,17 +102,17 @@ struct stage_state {
     char text[256];
 };
 
-/* The tokens of one sequence in a batch. The process keeps the block ids of the sequence in its
- * table number `table`, which has a part for each layer group (common/layer_groups.h). The first
- * `known_spans` spans of each part stay. The next `block_count` ids of the job's `blocks` are
- * appended: an equal number to each part, group after group. */
+/* The tokens of one sequence in a batch. The process has the block ids of the sequence in its table
+ * number `table`, which has a part for each layer group (common/layer_groups.h). The process keeps
+ * the ids of the first `known_spans` spans of each part, and appends the next `block_count` ids of
+ * the job's `blocks`: an equal number to each part, group after group. */
 struct stage_sequence {
     uint32_t table;          /* Number of the table, less than LIMIT_MACHINE_REQUESTS. */
     uint32_t row_count;      /* Number of the sequence's tokens in this batch. */
     uint32_t first_position; /* Position in the context of the first of these tokens. */
-    uint32_t known_spans;
-    uint32_t block_count;
-    uint32_t adapter; /* As in struct compute_sequence. */
+    uint32_t known_spans;    /* Spans that stay in each part of the table. */
+    uint32_t block_count;    /* New block ids; a multiple of the number of layer groups. */
+    uint32_t adapter;        /* As in struct compute_sequence. */
 };
 
 /* KV of a sequence that is written to a target: spans first_span to first_span + span_count - 1 of
@@ -124,15 +123,15 @@ struct stage_push {
     uint64_t request;    /* Id of the request, which each write names. */
     uint32_t generation; /* Generation of the request. */
     uint32_t target;     /* Number of the target (struct stage_target). */
-    /* Serial of the last TARGET for this number. After a later TARGET nothing is written, because
-     * the number may mean another machine. */
+    /* Serial of the last TARGET for this number. If a later TARGET has arrived, nothing is written,
+     * because the number may mean another machine. */
     uint32_t target_serial;
     /* Index in the job's `sequences`. */
     uint32_t sequence;
-    uint32_t first_span;
-    uint32_t span_count;
-    uint32_t full_first;
-    uint32_t window_first;
+    uint32_t first_span;   /* First span of the push. */
+    uint32_t span_count;   /* Number of spans of the push. */
+    uint32_t full_first;   /* First span that may be written in layers without a window. */
+    uint32_t window_first; /* First span that may be written in layers with a window. */
     /* Number of the push's ids in the job's `targets`: `span_count` for each layer group. */
     uint32_t target_count;
     uint8_t path; /* Path of the request through the target's stages. */
@@ -158,7 +157,7 @@ struct stage_sample {
     float presence_penalty;
     float frequency_penalty;
     float repetition_penalty;
-    /* Table (struct stage_sequence) of the request, and number of its context from CONTEXT. */
+    /* Number of the request's table (struct stage_sequence, struct stage_context). */
     uint32_t table;
     uint32_t word_count; /* Words of the context; 0 = none. */
     /* Number of the context's first words that are token rules; the other words are tokens. */
@@ -168,22 +167,23 @@ struct stage_sample {
     uint8_t padding[3];
 };
 
-/* Rows whose next token is known. For each row, the log-probability of this token is wanted. */
+/* Rows whose next token is known. For each row, the head wants the log-probability of its next
+ * token. */
 struct stage_score {
     uint32_t first_row; /* Rows first_row to first_row + row_count - 1 of the batch. */
-    uint32_t row_count;
-    int32_t logprobs; /* As in struct sampling. */
+    uint32_t row_count; /* See first_row. */
+    int32_t logprobs;   /* As in struct sampling. */
 };
 
 /* Rows whose final vectors are added up, for an embedding. */
 struct stage_rows {
     uint32_t first_row; /* Rows first_row to first_row + row_count - 1 of the batch. */
-    uint32_t row_count;
+    uint32_t row_count; /* See first_row. */
 };
 
-/* CONTEXT: words of what the sampler must know of a request: its token rules, then its tokens
- * (machine/executor/stage_contexts.h). The first `known_words` words stay, and `new_words` words
- * follow them. */
+/* CONTEXT: what the sampler must know of a request, as words: its token rules, then its tokens
+ * (machine/executor/stage_contexts.h). The process keeps the first `known_words` words that it has,
+ * and appends the `new_words` words of this message. */
 struct stage_context {
     uint32_t table;       /* Table of the request (struct stage_sequence). */
     uint32_t known_words; /* 0 = no word stays. */
@@ -209,9 +209,10 @@ struct stage_job {
     uint32_t block_count;
     /* Number of `targets`: block ids at the targets of all pushes, in the order of the pushes. */
     uint32_t target_count;
-    uint32_t score_row_count; /* Number of `score_ids`: the sum of the scores' row_count. */
-    uint32_t mask_words;      /* Number of words in `masks`. */
-    uint32_t pooled_count;    /* 0 for every stage except the last. */
+    /* Number of `score_ids`: the sum of the scores' row_count. */
+    uint32_t score_row_count;
+    uint32_t mask_words;   /* Number of words in `masks`. */
+    uint32_t pooled_count; /* 0 for every stage except the last. */
     const struct stage_push *pushes;
     const struct stage_sample *samples;
     const struct stage_sequence *sequences;
@@ -221,8 +222,8 @@ struct stage_job {
     const uint32_t *blocks;
     const uint32_t *targets;
     const uint32_t *score_ids;
-    /* For each sample with a mask, in their order: bit id % 32 of word id / 32 allows token
-     * `id`. */
+    /* One mask for each sample with has_mask, in the order of the samples: bit id % 32 of word id /
+     * 32 allows token `id`. */
     const uint32_t *masks;
 };
 
@@ -244,9 +245,9 @@ struct stage_activations {
 /* DONE. */
 struct stage_done {
     uint64_t serial;       /* Serial of the job. */
-    uint32_t result_count; /* Number of `results`; 0 except from the last stage. */
+    uint32_t result_count; /* Number of `results`; 0 except from rank 0 of the last stage. */
     uint32_t padding;
-    const struct sampled *results; /* Of the samples, then of the rows of the scores. */
+    const struct sampled *results; /* First of the samples, then of the rows of the scores. */
 };
 
 /* TARGET. */
@@ -254,16 +255,16 @@ struct stage_target {
     uint32_t target; /* Number that the head has given the target, less than LIMIT_MACHINES. */
     /* Count of the TARGETs with this number. A TARGET_LINK with an older serial is ignored. */
     uint32_t serial;
-    char name[LIMIT_NAME_BYTES]; /* Name of the token machine; empty with count 0. */
-    /* Processes of the target with their addresses; count 0 = disconnect from the target. */
+    char name[LIMIT_NAME_BYTES]; /* Name of the token machine; empty if stages.count is 0. */
+    /* Processes of the target with their addresses; stages.count 0 = disconnect from the target. */
     struct message_stages stages;
 };
 
 /* TARGET_LINK. */
 struct stage_target_link {
-    uint32_t target; /* As in struct stage_target, like `serial`. */
-    uint32_t serial;
-    bool up; /* True: all connections to the target are up. False: the target has failed. */
+    uint32_t target; /* As in struct stage_target. */
+    uint32_t serial; /* As in struct stage_target. */
+    bool up;         /* True: all connections to the target are up. False: the target has failed. */
     uint8_t padding[7];
     char text[256]; /* How writes travel, or why the target has failed. */
 };
@@ -273,16 +274,16 @@ struct stage_target_link {
  * layer group. The KV of block i of a part of `sources` is written to block i of the same part of
  * `targets`. */
 struct stage_copy {
-    uint64_t cookie; /* As in struct stage_push, like the fields down to target_serial. */
-    uint64_t request;
-    uint32_t generation;
-    uint32_t target;
-    uint32_t target_serial;
-    uint32_t path; /* Path of the request through the target's stages. */
-    uint32_t span_count;
-    /* First span that is written in layers without a window; span_count = none is. */
+    uint64_t cookie;        /* As in struct stage_push. */
+    uint64_t request;       /* As in struct stage_push. */
+    uint32_t generation;    /* As in struct stage_push. */
+    uint32_t target;        /* As in struct stage_push. */
+    uint32_t target_serial; /* As in struct stage_push. */
+    uint32_t path;          /* Path of the request through the target's stages. */
+    uint32_t span_count;    /* Number of spans. */
+    /* First span that is written in layers without a window; span_count = none is written. */
     uint32_t full_first;
-    /* First span that is written in layers with a window; span_count = none is. */
+    /* First span that is written in layers with a window; span_count = none is written. */
     uint32_t window_first;
     uint32_t block_count; /* Number of ids in each of the two arrays. */
     const uint32_t *sources;
@@ -308,9 +309,9 @@ struct stage_fetched {
 
 /* FLUSH. */
 struct stage_flush {
-    uint64_t cookie; /* As in struct stage_push, like `target` and `path`. */
-    uint32_t target;
-    uint32_t path;
+    uint64_t cookie; /* As in struct stage_push. */
+    uint32_t target; /* As in struct stage_push. */
+    uint32_t path;   /* As in struct stage_push. */
 };
 
 /* FLUSHED. */
@@ -338,13 +339,14 @@ struct stage_writer {
 };
 
 /* AWAIT: a request waits for KV of the machine `writer`, or waits no longer. The process answers
- * AWAITED if the wait begins. The head tells the gateway the block ids after that. */
+ * AWAITED if the wait begins. The head sends the block ids to the gateway when all processes have
+ * answered. */
 struct stage_await {
-    uint64_t cookie;     /* Number that AWAITED repeats. */
-    uint64_t request;    /* Id of the request. */
-    uint32_t generation; /* Generation of the request. */
-    uint32_t table;      /* Table of the request (struct stage_sequence). */
-    char writer[LIMIT_NAME_BYTES];
+    uint64_t cookie;               /* Number that AWAITED repeats. */
+    uint64_t request;              /* Id of the request. */
+    uint32_t generation;           /* Generation of the request. */
+    uint32_t table;                /* Table of the request (struct stage_sequence). */
+    char writer[LIMIT_NAME_BYTES]; /* Name of the machine that writes the KV. */
     /* 0 = the wait begins: writes into `blocks` are accepted. 1 = the wait ends: these writes are
      * no longer accepted; the process does not answer. */
     uint32_t ends;
@@ -391,10 +393,10 @@ struct stage_message {
 enum status stage_message_encode(const struct stage_message *message,
                                  struct message_buffer *buffer);
 
-/* Decodes and checks a message like message_decode, with the same requirements and errors. Of a
- * JOB, it also checks the sums over the arrays (rows and new block ids of the sequences, blocks of
- * the pushes, rows of the scores), the indices of sequences and rows, and that the rows of the
- * samples ascend. */
+/* Decodes and checks a message; requirements and errors are those of message_decode. For a JOB,
+ * this function also checks the sums over the arrays (rows and new block ids of the sequences,
+ * blocks of the pushes, rows of the scores), the indices of sequences and rows, and that the rows
+ * of the samples ascend. */
 enum status stage_message_decode(const uint8_t *data, size_t bytes, struct stage_message *out,
                                  struct error *error);
 

@@ -4,8 +4,8 @@
  * socket with epoll: for EPOLLIN, and for EPOLLOUT while stream_wants_write returns true. The
  * stream does not know what frames mean.
  *
- * Only files of this folder and tests include it. The one thread that owns the transport makes
- * every call. */
+ * Only files of this folder and tests include this header. The one thread that owns the transport
+ * makes every call. */
 #ifndef TRANSPORT_STREAM_H
 #define TRANSPORT_STREAM_H
 
@@ -16,8 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A frame is refused if more bytes than this, with the frame, would wait for the socket. Encryption
- * adds a few bytes to each record. */
+/* Most bytes that may wait for the socket: a frame with which more bytes would wait is refused.
+ * Encryption adds a few bytes to each record. */
 #define STREAM_QUEUE_BYTES (64u << 20)
 
 /* The head of a frame. The payload follows, then padding to a multiple of eight bytes, so that each
@@ -29,7 +29,7 @@ struct stream_frame {
 
 struct stream {
     int fd;      /* -1 = none. */
-    bool failed; /* No more frames can be sent, because an earlier call has failed. */
+    bool failed; /* An earlier call has failed, so no frame can be sent. */
     bool closed; /* The first failure was that the other side closed or reset the connection. */
     /* Buffer of received frames, decrypted. stream_frame_next has not returned the bytes from
      * in_head to in_tail yet. */
@@ -61,18 +61,18 @@ int stream_release(struct stream *stream);
  * received. `accepting`: the other side has connected to this side. Returns ST_OK or
  * ST_NO_MEMORY. */
 enum status stream_tls_begin(struct stream *stream, struct tls_keys *keys, bool accepting);
-/* Continues the TLS hand-shake. Call it after stream_tls_begin, and whenever the socket is
- * readable, until it returns another status than ST_IN_PROGRESS. ST_OK: the hand-shake is done.
- * ST_IN_PROGRESS: it waits for the other side. ST_UNSUPPORTED: the other side does not speak TLS;
- * the stream goes on without encryption. ST_UNREACHABLE: the connection is lost. ST_MISMATCH: the
- * other side does not have the key or refused the hand-shake. ST_INVALID: the hand-shake failed for
- * another reason. ST_NO_MEMORY. */
+/* Continues the TLS hand-shake. Call this function after stream_tls_begin, and whenever the socket
+ * is readable, as long as it returns ST_IN_PROGRESS: the hand-shake waits for the other side.
+ * ST_OK: the hand-shake is done. ST_UNSUPPORTED: the other side does not speak TLS; the stream goes
+ * on without encryption. ST_UNREACHABLE: the connection is lost. ST_MISMATCH: the other side does
+ * not have the key or refused the hand-shake. ST_INVALID: the hand-shake failed for another reason.
+ * ST_NO_MEMORY. */
 enum status stream_handshake(struct stream *stream, struct error *error);
 
-/* Sends a frame: as many bytes as the socket takes at once, and queues the rest. While earlier
- * bytes wait, queues the whole frame. `data` is copied. Returns ST_OK, or ST_NO_RESOURCE if the
- * queue is full: nothing of the frame is then queued, and the stream still works. After any other
- * error the stream has failed: ST_UNREACHABLE if the connection is lost or encryption failed,
+/* Sends a frame: sends as many bytes as the socket takes at once, and queues the rest. While
+ * earlier bytes wait, queues the whole frame. `data` is copied. Returns ST_OK, or ST_NO_RESOURCE if
+ * the queue is full: the stream has then queued nothing of the frame and still works. After any
+ * other error the stream has failed: ST_UNREACHABLE if the connection is lost or encryption failed,
  * ST_NO_MEMORY. */
 enum status stream_send(struct stream *stream, uint32_t kind, const void *data, size_t bytes,
                         struct error *error);
@@ -92,18 +92,18 @@ enum status stream_send_parts(struct stream *stream, const struct stream_parts *
                               struct error *error);
 /* Returns the number of bytes that wait for the socket; with TLS, encrypted bytes. */
 size_t stream_queued_bytes(const struct stream *stream);
-/* Sends queued bytes, as many as the socket takes at once. Call it after EPOLLOUT, and after
- * stream_send_parts with `later`. Returns ST_OK, even if bytes are left in the queue, or
+/* Sends queued bytes, as many as the socket takes at once. Call this function after EPOLLOUT, and
+ * after stream_send_parts with `later`. Returns ST_OK, even if bytes are left in the queue, or
  * ST_UNREACHABLE if the connection is lost. */
 enum status stream_flush(struct stream *stream, struct error *error);
 /* Returns true if bytes wait for the socket. */
 bool stream_wants_write(const struct stream *stream);
-/* Returns true if the received bytes, before stream_frame_next, begin a TLS hand-shake. Requires
- * that this side has not begun TLS. */
+/* Returns true if the received bytes that stream_frame_next has not returned yet begin a TLS
+ * hand-shake. Requires that this side has not begun TLS. */
 bool stream_sees_tls(const struct stream *stream);
 
-/* Receives bytes into the buffer. Call it until it returns another status than ST_OK: bytes that
- * wait to be decrypted do not make the socket readable. Take the complete frames
+/* Receives bytes into the buffer. Call this function as long as it returns ST_OK, because bytes
+ * that wait to be decrypted do not make the socket readable. Take the complete frames
  * (stream_frame_next) before each call.
  *
  * ST_OK: bytes were received. ST_IN_PROGRESS: no bytes have arrived. ST_UNREACHABLE: the connection
@@ -114,7 +114,7 @@ enum status stream_receive(struct stream *stream, size_t payload_max, struct err
  * arrived before may still be unread. */
 bool stream_ended(const struct stream *stream);
 /* Takes the next complete frame out of the buffer. Returns false if the buffer has no complete
- * frame. The payload is aligned to 8 bytes. It is valid until the next stream_receive or the end of
+ * frame. The payload is aligned to 8 bytes, and valid until the next stream_receive or the end of
  * the stream. */
 bool stream_frame_next(struct stream *stream, struct stream_frame *frame_out,
                        const uint8_t **payload_out);

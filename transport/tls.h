@@ -1,8 +1,8 @@
 /* tls: encrypts and decrypts the bytes of one connection between processes of a cluster: TLS 1.3 by
  * GnuTLS. This part owns the TLS sessions and the keys that are derived from the cluster keys. It
  * owns no socket and never waits: the caller (stream.c) sends and receives the encrypted bytes.
- * Only files of this folder and tests include it. The one thread that owns the transport makes
- * every call.
+ * Only files of this folder and tests include this header. The one thread that owns the transport
+ * makes every call.
  *
  * In the TLS hand-shake, both sides prove that they have the same cluster key, from which a
  * pre-shared key is derived. The connecting side uses its first cluster key and sends the id of
@@ -58,14 +58,14 @@ struct tls_options {
 enum status tls_open(const struct tls_options *options, struct tls **out);
 void tls_close(struct tls *tls); /* Frees the session. Sends nothing. NULL is accepted. */
 
-/* Continues the hand-shake. ST_OK: the hand-shake is done. ST_IN_PROGRESS: it waits for bytes of
- * the other side; call the function again when tls_options.take has bytes. ST_MISMATCH: the other
- * side does not have the key, or has refused the hand-shake. ST_INVALID: the hand-shake failed for
- * another reason. After a failure, an alert for the other side may have been passed to
+/* Continues the hand-shake. ST_OK: the hand-shake is done. ST_IN_PROGRESS: the hand-shake waits for
+ * bytes of the other side; call the function again when tls_options.take has bytes. ST_MISMATCH:
+ * the other side does not have the key, or has refused the hand-shake. ST_INVALID: the hand-shake
+ * failed for another reason. After a failure, an alert for the other side may have been passed to
  * tls_options.send. */
 enum status tls_handshake(struct tls *tls, struct error *error);
-/* Stores a value that only the two ends of this connection know. The value is the same at both
- * ends, and different for each connection. Requires that the hand-shake is done. */
+/* Stores a value that only the two ends of this connection know: equal at both ends, and different
+ * for each connection. Requires that the hand-shake is done. */
 void tls_channel_binding(struct tls *tls, uint8_t out[TLS_CHANNEL_BINDING_BYTES]);
 
 /* Returns the id (SECRET_KEY_ID_BYTES bytes) of the cluster key that both sides have proved; valid

@@ -31,10 +31,10 @@
 /* What a process is. TRANSPORT_MACHINE: any process that is not a gateway, also a stage process. */
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
 
-/* Which of LongRoPE's two lists of factors a machine computes with. The config chooses the list
- * (scheduler/context_tokens_max), so equal model files do not mean equal KV. */
+/* Which of the two lists of factors of LongRoPE a machine computes with. The config chooses the
+ * list (scheduler/context_tokens_max), so equal model files do not mean equal KV. */
 enum transport_rope_list {
-    TRANSPORT_ROPE_LIST_NONE, /* Another rotary embedding, or a gateway. */
+    TRANSPORT_ROPE_LIST_NONE, /* A rotary embedding without such lists, or a gateway. */
     TRANSPORT_ROPE_LIST_SHORT,
     TRANSPORT_ROPE_LIST_LONG,
     TRANSPORT_ROPE_LIST_COUNT
@@ -44,8 +44,8 @@ enum transport_rope_list {
  * (handshake.h). Identities are compared before any message is delivered. Between two machines, all
  * fields from metadata_hash to rope_list must be equal. Between a gateway and a machine, only
  * metadata_hash must be equal, unless one of the two hashes is 0. In addition, both processes must
- * speak a common version of the protocol (protocol.h) and use the same formats of hashes, two
- * machines also the same format of KV (common/formats.h). A mismatch ends the connection on both
+ * speak a common version of the protocol (protocol.h) and use equal formats of hashes; two machines
+ * must also use equal formats of KV (common/formats.h). A mismatch ends the connection on both
  * sides with ST_MISMATCH; the text names what differs and both values. */
 struct transport_identity {
     char name[LIMIT_NAME_BYTES]; /* Name of the process in the cluster. */
@@ -62,14 +62,13 @@ struct transport_identity {
     enum transport_rope_list rope_list;
 };
 
-/* A peer's region, from its hand-shake. `bytes` is its size. It is 0 for a peer without a region: a
- * gateway, or the head of a machine with stages, whose stage processes have the blocks. But the
- * head of a machine with stages and tiers has a region for its stage processes
- * (machine/executor/staging.h). */
+/* A peer's region, from its hand-shake. A gateway has no region. The head of a machine with stages
+ * has none either, because its stage processes have the blocks; if the machine has tiers, the head
+ * has a region for its stage processes (machine/executor/staging.h). */
 struct transport_region_info {
-    uint64_t bytes;
-    uint32_t block_count;
-    uint64_t layer_stride_bytes; /* From the start of one layer's blocks to that of the next. */
+    uint64_t bytes;              /* Size of the region; 0 = the peer has no region. */
+    uint32_t block_count;        /* Number of blocks in the region. */
+    uint64_t layer_stride_bytes; /* From the start of one layer's blocks to the next layer's. */
 };
 
 struct transport;
@@ -86,11 +85,11 @@ struct transport_request {
 struct transport_events {
     /* The connection is up: messages and writes may be sent. */
     void (*peer_up)(void *self, struct transport_peer *peer);
-    /* The connection has ended, or did not come up: then peer_up was not called, even if the peer
-     * has connected to us. `why`: ST_UNREACHABLE, ST_MISMATCH, ST_TIMED_OUT or another error.
-     * `text`: the name or address of the peer, and the reason. Unfinished flushes are reported
-     * before this event. After it, no event for this connection follows except writes_ended, and
-     * `peer` is invalid. */
+    /* The connection has ended, or did not come up; in the second case, peer_up was not called.
+     * Also called for a connection that the peer has begun. `why`: ST_UNREACHABLE, ST_MISMATCH,
+     * ST_TIMED_OUT or another error. `text`: the name or address of the peer, and the reason.
+     * Unfinished flushes are reported before this event. After this event, no event for this
+     * connection follows except writes_ended, and `peer` is invalid. */
     void (*peer_down)(void *self, struct transport_peer *peer, enum status why, const char *text);
     /* A message has arrived. `data` is aligned to 8 bytes and valid during the call. */
     void (*message)(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes);
@@ -102,12 +101,12 @@ struct transport_events {
     /* A piece of a write into our region has arrived: `bytes` at `offset` of the region. Returns
      * false if the piece must be dropped; the flush of a dropped write succeeds. Called for writes
      * that this process copies into the region (active messages of UCX, data connections), not for
-     * those that the peer makes in our memory itself (shared memory, RDMA, a device). NULL = every
+     * writes that the peer makes in our memory itself (shared memory, RDMA, a device). NULL = every
      * write inside the region is accepted. */
     bool (*write_wanted)(void *self, const struct transport_peer *peer,
                          const struct transport_request *request, uint64_t offset, uint64_t bytes);
-    /* No write over the connection with this number (transport_peer_number) can land any more.
-     * Called only if transport_writes_await has returned true for the connection. */
+    /* No write over the connection with this number (transport_peer_number) can still land. Called
+     * only if transport_writes_await has returned true for the connection. */
     void (*writes_ended)(void *self, uint64_t number);
     /* Our writes to `peer` travelled over data connections, and now travel over UCX
      * (transport_peer_path). Writes and flushes that are under way continue. NULL = not
@@ -150,10 +149,11 @@ struct transport_options {
     uint32_t silence_ms;   /* A peer is down if nothing was received for this time; 0 = 5000. */
     uint32_t connect_ms;   /* Time for look-up, connecting and hand-shake; 0 = 5000. */
     /* Time in which UCX must carry a first message to a peer to which we have connected. If UCX
-     * does not, writes to the peer travel over data connections. 0 = 2000. */
+     * carries no message in this time, writes to the peer travel over data connections. 0 = 2000.
+     */
     uint32_t link_ms;
-    /* Time after which UCX is tried again for such a peer. Each failure doubles the time, up to 16
-     * × link_retry_ms. 0 = 60,000. */
+    /* Time after which UCX is tried again for a peer to which UCX carried no message. Each failure
+     * doubles the time, up to 16 × link_retry_ms. 0 = 60,000. */
     uint32_t link_retry_ms;
     /* The cluster's keys, copied. Each side proves that it has one of these keys before the other
      * side reads anything else, and sockets are encrypted. NULL = no key and no encryption: peers
@@ -182,8 +182,8 @@ struct transport_copy_counts {
 /* Where our region is, and the copies made so far. */
 struct transport_memory {
     enum transport_memory_way way;
-    /* For device memory: why the way is not TRANSPORT_WAY_DIRECT, or why peers cannot open the
-     * region. Otherwise empty. */
+    /* For device memory: why `way` is not TRANSPORT_WAY_DIRECT, or why peers cannot open the
+     * region; empty = neither. For host memory: empty. */
     char why[128];
     /* Indexed by enum device_direction. */
     struct transport_copy_counts copy_counts[DEVICE_DIRECTIONS];
@@ -222,8 +222,8 @@ extern const struct transport_ops transport_ucx;
 
 /* Returns true if UCX with these transports (transport_options.ucx_tls) may open a port without
  * access control: any computer that reaches the port could read and write the memory of this
- * process. Unknown transports count as such. NULL = the default transports, which open no such
- * port. */
+ * process. Returns true also for unknown transports. NULL = the default transports, which open no
+ * port of this kind. */
 bool transport_ucx_exposes(const char *ucx_tls);
 
 /* Opens a transport without connections; *options is copied. The caller calls transport_close.
@@ -235,9 +235,9 @@ enum status transport_open(const struct transport_ops *ops, const struct transpo
  * not be called from an event. */
 void transport_close(struct transport *t);
 
-/* Accepts peers on "host:port" (IPv4, name or [IPv6]; port 0 = any free port). Call it at most
- * once. Blocks while a host name is looked up. bound_out receives the numeric address and the port
- * in use. Returns the errors of address_listen (address.h). */
+/* Accepts peers on "host:port" (IPv4, name or [IPv6]; port 0 = any free port). Call this function
+ * at most once. Blocks while a host name is looked up. bound_out receives the numeric address and
+ * the port in use. Returns the errors of address_listen (address.h), or ST_IO. */
 enum status transport_listen(struct transport *t, const char *address,
                              char bound_out[LIMIT_ADDRESS_BYTES], struct error *error);
 
@@ -254,18 +254,18 @@ void transport_disconnect(struct transport *t, struct transport_peer *peer);
 void transport_metadata_hash_set(struct transport *t, uint64_t metadata_hash);
 
 /* Replaces the cluster's keys. Requires that the transport was opened with keys; `keys` is copied.
- * Connections that are up stay up while `keys` has the key that was proved last on the connection.
- * Otherwise the connection goes down unless the peer proves one of the keys within connect_ms: this
- * side proves its first key to the peer, and a peer that has this key proves it too. Returns
- * ST_NO_MEMORY, or ST_UNSUPPORTED if GnuTLS fails; nothing has then changed. */
+ * A connection that is up stays up if `keys` has the key that was proved last on the connection.
+ * Otherwise the connection goes down unless the peer proves one of `keys` within connect_ms: this
+ * side proves its first key to the peer, and a peer that has this key then proves this key, too.
+ * Returns ST_NO_MEMORY, or ST_UNSUPPORTED if GnuTLS fails; nothing has then changed. */
 enum status transport_keys_set(struct transport *t, const struct secret_keys *keys,
                                struct error *error);
 
-/* Return the identity and the region of a peer; zero before the hand-shake. Valid as long as the
- * peer. */
+/* Returns the identity of a peer; zero before the hand-shake. Valid as long as the peer. */
 const struct transport_identity *transport_peer_identity(const struct transport_peer *peer);
+/* Returns the region of a peer; zero before the hand-shake. Valid as long as the peer. */
 const struct transport_region_info *transport_peer_region(const struct transport_peer *peer);
-/* Returns the version of the protocol that the connection uses: the highest one that both sides
+/* Returns the version of the protocol that the connection uses: the highest version that both sides
  * speak; 0 before the hand-shake. */
 uint32_t transport_peer_version(const struct transport_peer *peer);
 /* Returns true if the highest versions of both sides are equal. */
@@ -278,16 +278,17 @@ const char *transport_peer_path(const struct transport_peer *peer);
 const char *transport_peer_note(const struct transport_peer *peer);
 /* Returns the number of the connection, from 1, which no other connection of the transport has. */
 uint64_t transport_peer_number(const struct transport_peer *peer);
-/* Call it in peer_down, or just before transport_disconnect. Returns true if writes of the peer may
- * still land after the connection has ended: the peer writes into our memory itself (shared memory,
- * RDMA, a device), and has not closed the connection. The event writes_ended follows when the
- * process of the peer has ended its writes and closed the connection, or has died. The event does
- * not follow if the socket of a peer on this host failed in another way, or if the transport is
- * closed before. */
+/* Call this function in peer_down, or just before transport_disconnect. Returns true if writes of
+ * the peer may still land after the connection has ended: the peer writes into our memory itself
+ * (shared memory, RDMA, a device), and has not closed the connection. The event writes_ended
+ * follows when the process of the peer has ended its writes and closed the connection, or has died.
+ * The event does not follow if the socket of a peer on this host has failed or fails later in
+ * another way, or if the transport is closed first. */
 bool transport_writes_await(struct transport *t, struct transport_peer *peer);
-/* Return and set a pointer of the caller. At first it is the `user` of transport_connect, or NULL
- * for a peer that has connected to us. */
+/* Returns a pointer of the caller: the pointer of the last transport_peer_set_user; before that,
+ * the `user` of transport_connect, or NULL for a peer that has connected to us. */
 void *transport_peer_user(const struct transport_peer *peer);
+/* Sets the pointer that transport_peer_user returns. */
 void transport_peer_set_user(struct transport_peer *peer, void *user);
 
 /* Queues one message of at most LIMIT_MESSAGE_BYTES; `data` is copied. Returns ST_NO_RESOURCE if
@@ -307,9 +308,9 @@ enum status transport_write(struct transport *t, struct transport_peer *peer, co
 enum status transport_write_for(struct transport *t, struct transport_peer *peer, const void *local,
                                 size_t bytes, uint64_t remote_offset,
                                 const struct transport_request *request);
-/* Asks for the event `flushed` when all earlier writes to `peer` are in its memory. `cookie`: any
- * number of the caller. Requires that the peer is up and that both sides have a region. If the peer
- * goes down, the event may not follow, but peer_down does. */
+/* Asks for the event `flushed` when all earlier writes to `peer` are in the peer's memory.
+ * `cookie`: any number of the caller. Requires that the peer is up and that both sides have a
+ * region. If the peer goes down, the event may not follow, but peer_down does. */
 void transport_flush(struct transport *t, struct transport_peer *peer, uint64_t cookie);
 
 /* Returns the memory of our region, page-aligned and zeroed at first: host memory, or memory of
@@ -320,13 +321,13 @@ void transport_memory(struct transport *t, struct transport_memory *out);
 /* Returns "host", "direct", "staged" or, for TRANSPORT_WAY_PEER, "ipc". */
 const char *transport_memory_way_name(enum transport_memory_way way);
 
-/* Returns a descriptor that is readable when transport_progress has work to do. Add it to an epoll,
- * level-triggered. */
+/* Returns a descriptor that is readable when transport_progress has work to do. Add the descriptor
+ * to an epoll, level-triggered. */
 int transport_fd(struct transport *t);
-/* Does the work that is possible without waiting, and calls the events. Call it when the descriptor
- * is readable, and after calls that send or write. Begins no more work after about 5 ms; the
- * descriptor stays readable if work is left. With a device, the end of a connection may take up to
- * 200 ms, for copies that have begun. Must not be called from an event. */
+/* Does the work that is possible without waiting, and calls the events. Call this function when the
+ * descriptor is readable, and after calls that send or write. Begins no more work after about 5 ms;
+ * the descriptor stays readable if work is left. With a device, the end of a connection may take up
+ * to 200 ms, for copies that have begun. Must not be called from an event. */
 void transport_progress(struct transport *t);
 
 #endif

@@ -1,8 +1,8 @@
 /* transport_internal: the structs behind the opaque types of transport.h, and the comparison of
  * identities. Implementations of transport_ops (transport_ucx in ucx*.c; loopback in tests) fill
  * the structs; the functions transport_… of transport.c read them. Only files of this folder and
- * tests include it. All run on the one thread that owns the transport. Connections, frames and
- * memory belong to the implementations (peers.h, fabric.h). */
+ * tests include this header. All these functions run on the one thread that owns the transport.
+ * Connections, frames and memory belong to the implementations (peers.h, fabric.h). */
 #ifndef TRANSPORT_TRANSPORT_INTERNAL_H
 #define TRANSPORT_TRANSPORT_INTERNAL_H
 
@@ -13,13 +13,13 @@ struct transport {
     void *impl; /* State of the implementation; the first argument of each of `ops`. */
 };
 
-/* What the functions transport_peer_… return about a connection. The first member of the struct by
- * which an implementation represents a connection. */
+/* What the functions transport_peer_… return about a connection. An implementation represents a
+ * connection by a struct of its own, whose first member is a struct transport_peer. */
 struct transport_peer {
-    struct transport_identity identity; /* Zero before the hand-shake. */
-    struct transport_region_info region;
-    uint32_t version;    /* See transport_peer_version. */
-    bool versions_equal; /* See transport_peer_versions_equal. */
+    struct transport_identity identity;  /* Zero before the hand-shake. */
+    struct transport_region_info region; /* Zero before the hand-shake. */
+    uint32_t version;                    /* See transport_peer_version. */
+    bool versions_equal;                 /* See transport_peer_versions_equal. */
     /* For logs and error texts: the address that we connect to, or from which the peer has
      * connected to us. */
     char address[LIMIT_ADDRESS_BYTES];
@@ -31,8 +31,7 @@ struct transport_peer {
 
 /* Compares two identities as described at struct transport_identity; handshake_check compares
  * versions and formats. Returns ST_OK, or ST_MISMATCH with a text that names the field and both
- * values, that of `first` before that of `second`. `first`: the identity of the side that has
- * connected. */
+ * values, first the value of `first`. `first`: the identity of the side that has connected. */
 enum status transport_identity_check(const struct transport_identity *first,
                                      const struct transport_identity *second, struct error *error);
 

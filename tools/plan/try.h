@@ -1,9 +1,9 @@
 /* plan_try: simulates one mix of machines at one rate, and says whether the SLO is met and what the
  * latencies are. With times from a table it simulates like the Splitwise paper's simulator
  * (splitwise.h), with times from a profile like a gateway and its machines (profile.h). The threads
- * of a search call it, and the main thread does for the output of a plan. The inputs are constant
- * and every call has its own memory, so any number of threads may call at the same time. It does
- * not choose what to try and remembers no result (memo.h does). */
+ * of a search call it; the main thread calls it also for the output of a plan. The inputs are
+ * constant and every call has its own memory, so any number of threads may call at the same time.
+ * search.h chooses the mixes and rates, and memo.h remembers the results. */
 #ifndef TOOLS_PLAN_TRY_H
 #define TOOLS_PLAN_TRY_H
 
@@ -24,34 +24,36 @@ struct plan_kind {
     /* Times of an idle machine. With several devices: of its first device alone. */
     struct cost_curve curve;
     struct partition_cluster cluster; /* Only for machines with several devices. */
-    /* Both: NULL = the machine has one device, or the times come from a table. */
+    /* Layer split of prompt machines. NULL = the machine has one device, or the times come from a
+     * table. */
     struct machine_split *prompt_split;
+    /* Layer split of token machines. NULL has the same meaning as in prompt_split. */
     struct machine_split *token_split;
 };
 
 struct plan_inputs {
     uint32_t kind_count;
     struct plan_kind kinds[PLAN_KINDS_MAX];
-    const char *model_name;
+    const char *model_name; /* Name of `model`, or of the profile's model. */
     /* Model of the table; NULL = the times come from the profile. */
     const struct splitwise_model *model;
     struct profile *profile; /* NULL = the times come from a table. */
     /* Only with a profile: cores that all machines share; 0 = each machine has its own. */
     uint32_t cores;
     struct sim_tier_kind tiers[TIER_KIND_COUNT]; /* Only with a profile: tiers of the machines. */
-    /* Only with a profile: probability that a drafted token is right if those before it are, and
-     * scheduler/speculative_tokens; 0, 0 = no drafts. */
+    /* Only with a profile: probability that a drafted token is right if all drafted tokens before
+     * it are right; 0 = no drafts. */
     double draft_right;
-    uint32_t draft_tokens;
+    uint32_t draft_tokens; /* Only with a profile: scheduler/speculative_tokens; 0 = no drafts. */
     /* Times that slowdowns compare with: of an idle DGX-A100 (table), or the curve of the first
      * kind (profile). */
     struct cost_curve slo_curve;
-    /* Limits of the slowdowns, exclusive; the default is slo_limits. */
+    /* Each slowdown must be below its limit; the default limits are slo_limits. */
     double limits[SLO_MEASURES][SLO_QUANTILES];
     struct plan_requests requests;
 };
 
-/* A number of machines of each kind. */
+/* Numbers and kinds of the prompt machines and of the token machines. */
 struct plan_mix {
     uint32_t prompt_kind; /* Kind of the prompt machines: index in plan_inputs.kinds. */
     uint32_t token_kind;  /* Kind of the token machines: index in plan_inputs.kinds. */
@@ -62,8 +64,9 @@ struct plan_mix {
     uint32_t prompt_layer_split;
 };
 
-/* Returns the layer split of the mix's token machines (tokens), or of its other machines. NULL =
- * these machines have one device, or the times come from a table. */
+/* Returns a layer split of the mix. tokens: true = the split of the token machines (only if
+ * mix->tokens > 0); false = the split of the other machines. NULL = these machines have one device,
+ * or the times come from a table. */
 static inline const struct machine_split *plan_mix_split(const struct plan_inputs *inputs,
                                                          const struct plan_mix *mix, bool tokens)
 {
@@ -80,40 +83,43 @@ enum {
     PLAN_GOODPUTS
 };
 
-/* What a mix serves if its machines fail. A good request is done, and none of its three slowdowns
- * reaches the SLO's limit at P99. The counts are sums over all runs (failures.h). */
+/* What a mix serves if its machines fail. A request is good if it is done and each of its three
+ * slowdowns is below the SLO's limit at P99. The counts are sums over all runs (failures.h). */
 struct plan_goodput {
     bool known;                 /* false: not simulated. */
     uint64_t good;              /* Good requests. */
     double good_per_s;          /* Good requests per second of arrivals. */
     uint64_t failures;          /* Failures of machines. */
     uint64_t affected;          /* Requests that lost a machine. */
-    uint64_t recomputed_tokens; /* Tokens that were computed again for the affected requests. */
+    uint64_t recomputed_tokens; /* Tokens that were computed again after restarts, preemptions. */
     uint64_t copied_bytes;      /* KV bytes that checkpoints copied. */
-    /* Longest gap between two tokens of each affected request, in seconds. */
+    /* P50 of the pauses in seconds: of each affected request that is done, the longest gap between
+     * two tokens. */
     double pause_s_p50;
-    double pause_s_p99;
+    double pause_s_p99; /* P99 of the pauses in seconds. */
 };
 
 /* What a simulation of a mix found. */
 struct plan_outcome {
-    bool met; /* The SLO is met. */
-    struct slo_result slo;
-    double worst_ratio; /* The largest of the nine ratios slowdown / limit; ≥ 1 = not met. */
+    bool met;              /* The SLO is met. */
+    struct slo_result slo; /* Slowdowns of the requests that are done; slo.met equals `met`. */
+    double worst_ratio;    /* The largest of the nine ratios slowdown / limit; ≥ 1 = not met. */
     double ms[SLO_MEASURES][SLO_QUANTILES]; /* P50, P90 and P99 of TTFT, TBT and E2E. */
     struct splitwise_totals totals;
 };
 
-/* Stores whether the mix meets the SLO: at least one request is done, none is left without an end,
- * and each slowdown is below its limit. With times from a table, the simulation stops as soon as
- * the SLO is certainly missed. With a profile, it simulates all requests. This function and the
- * three functions below return ST_NO_MEMORY or the errors of the simulation. */
+/* Stores whether the mix meets the SLO: at least one request is done, no request is refused, fails
+ * or stays open, and each of the nine slowdowns is below its limit. With times from a table, the
+ * simulation stops as soon as the SLO is certainly missed. With a profile, it simulates all
+ * requests. This function and the three functions below return ST_NO_MEMORY or the errors of the
+ * simulation. */
 enum status plan_try_meets(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, bool *met_out, struct error *error);
 /* Simulates all requests. out->met equals the result of plan_try_meets. */
 enum status plan_try(const struct plan_inputs *inputs, const struct plan_mix *mix,
                      double rate_per_s, struct plan_outcome *out, struct error *error);
-/* Does what plan_try does, and stores the distributions of TTFT, TBT and E2E, in seconds. */
+/* Does what plan_try does, and stores the distributions of TTFT, TBT and E2E, in seconds, in
+ * times_out; NULL = do not store them. */
 enum status plan_try_times(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, struct plan_outcome *out,
                            struct quantiles times_out[SLO_MEASURES], struct error *error);

@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define PROFILE_BUSY_MAX 64
+#define PROFILE_BUSY_MAX 64 /* Most processes. */
 
 struct profile_busy {
     uint32_t count; /* Processes that run. */
@@ -23,16 +23,17 @@ struct profile_busy {
     _Atomic bool *decode;
 };
 
-/* Starts `count` processes (at most PROFILE_BUSY_MAX; 0 = none). Returns when all of them have
- * opened their device and compute prompts. threads: threads of each device. Returns ST_NO_RESOURCE
- * if not all processes started, ST_IO or ST_NO_MEMORY. Call profile_busy_stop on *out also after an
- * error. Requires that this process has no other threads yet, because the function forks. */
+/* Starts `count` processes (at most PROFILE_BUSY_MAX; 0 = none), and waits until each has opened
+ * its device or ended. After ST_OK all processes compute prompts. threads: threads of each device.
+ * Returns ST_NO_RESOURCE if a process did not start or did not open its device, ST_IO or
+ * ST_NO_MEMORY. Call profile_busy_stop on *out also after an error. Requires that this process has
+ * no other threads yet, because the function forks. */
 enum status profile_busy_start(const struct model_file *file, const char *device, uint32_t threads,
                                uint32_t count, struct profile_busy *out, struct error *error);
 /* Suspends the processes until profile_busy_resume. */
 void profile_busy_pause(const struct profile_busy *busy);
-/* Lets the processes go on, all with decode steps (true) or all with prompts (false), as the stages
- * of a machine do. */
+/* Lets the processes go on. decode: true = all compute decode steps; false = all compute prompts.
+ */
 void profile_busy_resume(const struct profile_busy *busy, bool decode);
 /* Kills the processes and waits for their end. Does nothing if none was started. */
 void profile_busy_stop(struct profile_busy *busy);

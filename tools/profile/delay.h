@@ -15,17 +15,17 @@ struct profile_delay {
     /* [count]: open schedstat files of all threads, except the thread that called
      * profile_delay_open. */
     int files[PROFILE_DELAY_THREADS_MAX];
-    /* [count]: running time of each thread until profile_delay_begin. */
+    /* [count]: time that each thread had run when profile_delay_begin was called. */
     uint64_t ran_ns[PROFILE_DELAY_THREADS_MAX];
 };
 
-/* Observes all threads that exist now, except the calling thread; at most
- * PROFILE_DELAY_THREADS_MAX. If the kernel has no schedstat, all times are 0. */
+/* Observes the threads of this process that exist now, except the calling thread; at most
+ * PROFILE_DELAY_THREADS_MAX of them. If the kernel has no schedstat, all times are 0. */
 void profile_delay_open(struct profile_delay *d);
 void profile_delay_close(struct profile_delay *d);
 
-/* Returns the sum of all waits so far, over the observed threads. A wait is counted only after it
- * ends. */
+/* Returns the sum of all waits for a core so far, over the observed threads. A wait is counted only
+ * after it ends. */
 double profile_delay_us(const struct profile_delay *d);
 
 /* Starts a measurement of profile_delay_idle_us. */

@@ -14,21 +14,21 @@
 struct profile_link_options {
     const char *host;    /* Name of this host in the profile. */
     const char *ucx_tls; /* transport_options.ucx_tls for the link to another host. */
-    /* Keys of the link, of which both ends need one in common; NULL = no keys at both ends. */
+    /* Keys of the link; both ends need at least one key in common. NULL = no keys at both ends. */
     const struct secret_keys *keys;
-    /* GPU whose memory this end and a child process write; NULL = the host's memory. NULL for
-     * profile_link_serve. */
+    /* GPU in whose memory this end, and a child process, have their regions; NULL = the host's
+     * memory. NULL for profile_link_serve. */
     const char *device;
-    bool quick;     /* Write less memory (a smaller region). */
+    bool quick;     /* Use a smaller region: 8 MiB instead of 64 MiB. */
     double seconds; /* Time for all measurements of one call. */
     /* Not NULL, except for profile_link_serve, which does not call it. */
     profile_progress_call progress;
     void *self; /* First argument of `progress`. */
 };
 
-/* Adds the links inside this host to p->links: over shared memory and over TCP, or over TCP only if
- * UCX chooses TCP for both. Requires that the process has no other threads yet, because the
- * function forks a child process for each transport. ST_TOO_LARGE: the profile is full. Other
+/* Adds the links inside this host to p->links: one over the transport that UCX chooses and one over
+ * TCP, or only one if UCX chooses TCP. Requires that the process has no other threads yet, because
+ * the function forks a child process for each transport. ST_TOO_LARGE: the profile is full. Other
  * errors say what failed. */
 enum status profile_links_measure(struct profile *p, const struct profile_link_options *options,
                                   struct error *error);

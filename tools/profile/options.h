@@ -19,14 +19,14 @@ struct profile_options {
     const char *out;              /* File for the profile; "-" = standard output. */
     const char *add;              /* Profile to extend; NULL = begin a new one. */
     struct option_wholes threads; /* Numbers of threads to measure the device with. */
-    struct option_wholes ranks;   /* Numbers of ranks to measure it with. */
+    struct option_wholes ranks;   /* Numbers of ranks to measure the device with. */
     /* Devices of the same kind to keep busy in a second measurement; 0 = no second measurement. */
     uint64_t busy_devices;
     struct option_texts peers; /* Addresses of links to other hosts. */
     const char *serve_link;    /* Address to listen on for a host that measures; NULL = measure. */
     const char *key_file;      /* File with the key for links to other hosts; NULL = no key. */
     const char *ucx_tls;       /* UCX_TLS for links to other hosts; NULL = UCX chooses. */
-    double seconds;            /* Time for all measurements; links take a fixed part of it. */
+    double seconds;            /* Time for all measurements; each link takes a fixed part. */
     bool quick;                /* Few points, and one round is enough. */
     bool no_links;             /* Do not measure the links inside this host. */
     bool no_devices;           /* Measure links only. */

@@ -13,16 +13,16 @@
 /* A size of a batch, and the samples of its times. */
 struct profile_point {
     bool prompt;      /* True: a prompt. False: a decode step. */
-    bool checks;      /* Compare the whole batch with the time that the profile gives for it. */
+    bool checks;      /* Compare the batch's time with the time that the profile gives for it. */
     uint32_t rows;    /* Tokens of the prompt, or sequences of the decode step. */
     uint32_t context; /* Cached tokens of each sequence before the batch. */
     uint32_t sample_count;
     struct profile_step_times samples[PROFILE_SAMPLES_MAX];
 };
 
-/* The points that are measured, and the axes of the grids they fill: tokens × prompt_contexts for
- * prompts, batches × token_contexts for decode steps. Long prompts after a long context, and decode
- * steps that do not fit into memory, are not measured but extrapolated. */
+/* The points that are measured, and the axes of the grids that the points fill: tokens ×
+ * prompt_contexts for prompts, batches × token_contexts for decode steps. Long prompts after a long
+ * context, and decode steps that do not fit into memory, are extrapolated instead of measured. */
 struct profile_plan {
     uint32_t token_count, prompt_context_count, batch_count, token_context_count;
     uint32_t tokens[PROFILE_ROWS_MAX], prompt_contexts[PROFILE_CONTEXTS_MAX];
@@ -42,9 +42,10 @@ void profile_plan_done(struct profile_plan *plan);
 /* Returns roughly how long a batch of this size takes, in a unit that all points share. */
 double profile_point_weight(const struct profile_point *point);
 
-/* Computes the device's layers, curves, batch_us and checks from the samples with the least idle
- * time, and the share of disturbed samples. Requires that p->model, d->layer_count (1 = all layers
- * are alike) and d->layers are set. ST_NO_MEMORY: memory runs out. */
+/* Computes the device's layers, last_layer_prompt, curves, batch_us and checks from the samples
+ * with the least idle time, and `disturbed` from all samples. Requires that p->model,
+ * d->layer_count (1 = all layers are alike) and d->layers are set. ST_NO_MEMORY: memory runs out.
+ */
 enum status profile_points_conclude(const struct profile_plan *plan, const struct profile *p,
                                     struct profile_device *d);
 

@@ -1,7 +1,7 @@
-/* profile: the command `cleave profile`, which measures a model on this host's devices and links,
- * and writes the profile that the partitioner and the simulator read (profile/profile.h,
- * docs/profile.md). main.c calls it on the main thread. It does not split layers and does not
- * simulate. */
+/* profile: the command `cleave profile`, which measures a model on this host's device, and links
+ * inside this host and to other hosts. It writes the profile that the partitioner and the simulator
+ * read (profile/profile.h, docs/profile.md). main.c calls it on the main thread. It does not split
+ * layers and does not simulate. */
 #ifndef TOOLS_PROFILE_PROFILE_H
 #define TOOLS_PROFILE_PROFILE_H
 

@@ -1,9 +1,9 @@
 /* profile_stamps: the operations of a compute backend, with time stamps before some of them. Each
- * operation calls the backend's own. An operation knows only its device, so the stamps are in one
- * global variable: a process profiles one device at a time. A device with its own memory works from
- * a queue and reports when it reaches a stamp. step.c calls the functions on its one thread and
- * turns the stamps into times; the operations run on the threads of the engine and of the device.
- */
+ * operation calls the backend's operation. An operation knows only its device, so the stamps are in
+ * one global variable: a process profiles one device at a time. A device with its own memory works
+ * from a queue and reports when it reaches a stamp. step.c calls the functions on its caller's
+ * thread and turns the stamps into times; the operations run on the threads of the engine and of
+ * the device. */
 #ifndef TOOLS_PROFILE_STAMPS_H
 #define TOOLS_PROFILE_STAMPS_H
 
@@ -34,8 +34,8 @@ struct profile_routing {
 };
 
 /* The timed operations, their stamps, and the sizes of the matrices that were opened. The threads
- * of the engine and of the device write the struct while a batch runs, and step.c reads it when the
- * batch is done. */
+ * of the engine and of the device write the struct while a batch runs. step.c writes it before the
+ * batch and reads it when the batch is done. */
 struct profile_stamps_state {
     const struct compute_ops *base;                      /* The backend's own operations. */
     struct compute_ops ops;                              /* The timed operations. */
@@ -66,7 +66,7 @@ struct profile_stamps_state {
      * takes time. */
     bool experts_counted;
     uint64_t chosen;         /* Sum of the chosen experts over the layers of counted batches. */
-    uint32_t experts_layers; /* Layers in that sum. */
+    uint32_t experts_layers; /* Layers whose chosen experts are in `chosen`. */
     uint32_t routing_count;  /* Entries of `routings`: the layers with experts. */
     struct profile_routing routings[LIMIT_LAYERS];
     uint32_t embed_count; /* Calls of ops.embed; a replayed step makes none. */

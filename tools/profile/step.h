@@ -1,8 +1,8 @@
 /* profile_step: one device that computes batches as a machine does (machine/executor/engine.h: with
  * the engine's thread and its sampling), and the time of each part of a batch. A process has at
  * most one profile_step at a time (stamps.h). device.c calls it on the main thread of `cleave
- * profile` and interprets the times; busy.c calls it in the processes that keep the host busy. It
- * chooses no sizes, repeats no measurement and drops no sample. */
+ * profile` and of the other ranks' processes; busy.c calls it in the processes that keep the host
+ * busy. It chooses no sizes and drops no sample; points.c interprets the times. */
 #ifndef TOOLS_PROFILE_STEP_H
 #define TOOLS_PROFILE_STEP_H
 
@@ -34,8 +34,9 @@ struct profile_step_options {
     void *self; /* First argument of `progress`. */
 };
 
-/* Sizes of the model's parts in the device's memory. With ranks: the sums over all ranks, which
- * only rank 0 knows. */
+/* Sizes of the model's parts in the device's memory. With ranks: in rank 0, layer_bytes,
+ * embedding_bytes and vocabulary_bytes are the sums over all ranks; all other values are those of
+ * the process's own rank. */
 struct profile_step_weights {
     uint64_t layer_bytes[LIMIT_LAYERS]; /* Weights of each layer. */
     uint64_t layer_kinds[LIMIT_LAYERS]; /* Equal numbers mean equal types and shapes. */
@@ -50,7 +51,8 @@ struct profile_part_time {
     double us;        /* Time of the part; with one computing thread, without waited_us. */
     double waited_us; /* Sum over the threads: time that they waited for a core. */
     /* Sum over the threads: time that they did not run, for any reason; with one computing thread,
-     * waited_us. A sample with more idle time is worse. */
+     * waited_us; 0 = the device has its own memory, or only waits. A sample with more idle time is
+     * worse. */
     double idle_us;
 };
 
@@ -67,8 +69,9 @@ struct profile_step_times {
 
 struct profile_step;
 
-/* Opens the device, loads the model and fills the KV cache. ST_NO_MEMORY: the error names what did
- * not fit. Returns also the errors of the model and the device. */
+/* Opens the device, loads the model and fills the KV cache. profile_step_close frees *out. Returns
+ * ST_NO_MEMORY, ST_UNREACHABLE if another rank has ended, or the errors of the model and the
+ * device. */
 enum status profile_step_open(const struct profile_step_options *options, struct profile_step **out,
                               struct error *error);
 void profile_step_close(struct profile_step *s); /* NULL is fine. */
@@ -82,22 +85,23 @@ const char *profile_step_describe(const struct profile_step *s);
 enum compute_kv_dtype profile_step_kv_dtype(const struct profile_step *s);
 /* Returns the size of the host's memory, or of the device's own. */
 uint64_t profile_step_memory_bytes(const struct profile_step *s);
-/* Returns the device's error, or ST_OK. After an error all measurements are worthless. */
+/* Returns ST_UNREACHABLE if another rank has ended, the device's error, or ST_OK. After an error
+ * all measurements are worthless. */
 enum status profile_step_check(const struct profile_step *s, struct error *error);
 
 /* Computes `tokens` tokens of one prompt after `context` cached tokens; the last row is sampled.
- * Requires that both are within the options. Here and in profile_step_token, *out is not written if
- * a rank has ended (profile_step_check). */
+ * Requires that `tokens` and `tokens` + `context` are within the options. Here and in
+ * profile_step_token, *out is not written if a rank has ended (profile_step_check). */
 void profile_step_prompt(struct profile_step *s, uint32_t tokens, uint32_t context,
                          struct profile_step_times *out);
 /* Computes a decode step without measuring it. Returns the number of experts of a layer that its
- * rows choose together, on average over the layers; 0 = the model has no experts, or the device has
- * its own memory. Requires what profile_step_token requires. */
+ * rows choose together, on average over the layers; 0 = the model has no experts, the device has
+ * its own memory, or a rank has ended. Requires what profile_step_token requires. */
 double profile_step_experts(struct profile_step *s, uint32_t batch, uint32_t context);
 
 /* Generates one token for each of `batch` sequences with `context` cached tokens each. Requires
- * that both are within the options. A GPU runs the step also without stamps, as a machine does: the
- * parts are then scaled to the time of this run. */
+ * that `batch`, and the tokens of all sequences, are within the options. A GPU then runs the step
+ * without stamps, as a machine does, and the times of the parts are scaled to this run. */
 void profile_step_token(struct profile_step *s, uint32_t batch, uint32_t context,
                         struct profile_step_times *out);
 

@@ -1,13 +1,13 @@
 /* replay_client: sends completion requests over HTTP/1.1 with libcurl, reads the event streams, and
  * records times. `cleave replay` and bench-streams call it, each on its main thread, with hundreds
  * of streams at a time. The caller decides when to send. Each request that was sent ends in exactly
- * one call of on_result, unless the client is closed before. The client sends no request again and
- * computes no statistics.
+ * one call of on_result, unless the client is closed earlier. The client never sends a request
+ * again and computes no statistics.
  *
- * A request is done if the status is HTTP 200, each event is a JSON object without an error, at
- * least one token comes, and the stream ends with `data: [DONE]`. Else it fails (enum
- * replay_failure), also if no connection is made within ten seconds or if the request takes longer
- * than timeout_s. */
+ * A request is done if the status is HTTP 200, each event except [DONE] is a JSON object without an
+ * error, at least one token arrives, and the stream ends with `data: [DONE]`. Otherwise the request
+ * fails (enum replay_failure), for example if no connection is made within ten seconds or if the
+ * request takes longer than timeout_s. */
 #ifndef TOOLS_REPLAY_CLIENT_H
 #define TOOLS_REPLAY_CLIENT_H
 
@@ -22,11 +22,11 @@
 
 enum replay_failure {
     REPLAY_DONE,          /* The request did not fail. */
-    REPLAY_NO_CONNECTION, /* The connection was refused, or ended before a status came. */
+    REPLAY_NO_CONNECTION, /* No connection, or the connection ended before a status arrived. */
     REPLAY_HTTP_STATUS,   /* A status other than 200 (http_status). */
     REPLAY_ERROR_EVENT,   /* The server sent an error event in the stream. */
     REPLAY_BAD_EVENT,     /* An event that is not a JSON object, or is longer than 1 MiB. */
-    REPLAY_CUT,           /* The connection ended before [DONE]. */
+    REPLAY_CUT,           /* The answer ended before [DONE]. */
     REPLAY_NO_TOKENS,     /* [DONE] without a token. */
     REPLAY_TIMED_OUT,     /* No connection within ten seconds, or no end within timeout_s. */
     REPLAY_INTERRUPTED,   /* The user stopped the replay (replay_client_interrupt). */
@@ -51,14 +51,15 @@ struct replay_result {
     uint32_t wanted_completion_tokens; /* Length of the answer that was asked for. */
     uint32_t prompt_tokens;            /* Length of the prompt, from the server's usage. */
     uint32_t completion_tokens;        /* Length of the answer, from the server's usage. */
-    /* Events with one token or more. The first event counts also if it has only a finish reason. */
+    /* Events with an entry of `choices`. Not counted: an event that has only the role, and an event
+     * after the first that has only a finish reason. */
     uint32_t token_events;
     int64_t gap_us_max; /* Longest gap between two token events. */
     /* The server sent its usage; false = prompt_tokens and completion_tokens are 0. */
     bool has_usage;
     enum replay_failure failure;
     int http_status;                    /* Status of the answer; 0 = none. */
-    char message[REPLAY_MESSAGE_BYTES]; /* Why the request failed; "" = it did not. */
+    char message[REPLAY_MESSAGE_BYTES]; /* Why the request failed, as far as known; else "". */
 };
 
 struct replay_client_options {
@@ -76,7 +77,7 @@ struct replay_client_options {
 struct replay_client;
 
 /* Opens a client; replay_client_close frees it. Requires that curl_global_init was called.
- * ST_NO_MEMORY: memory runs out; *error is left alone. ST_IO: the system gives no timer. */
+ * ST_NO_MEMORY: memory runs out. ST_IO: the system gives no timer. */
 enum status replay_client_open(const struct replay_client_options *options,
                                struct replay_client **client_out, struct error *error);
 
@@ -84,10 +85,10 @@ enum status replay_client_open(const struct replay_client_options *options,
 void replay_client_close(struct replay_client *client);
 
 /* Sends a GET (body NULL) or a POST of JSON to the path below the base URL, and blocks until the
- * whole answer has come, at most ten seconds. The caller frees the answer. Errors name the URL,
- * except ST_NO_MEMORY, which leaves *error alone. ST_UNREACHABLE: no connection, or no whole answer
- * of at most 1 MiB in time. ST_NOT_FOUND: HTTP 404 or 405. ST_NO_RESOURCE: HTTP 429 or 503. ST_IO:
- * another status than 200, or an empty answer. */
+ * whole answer has arrived, at most ten seconds. The caller frees the answer. Errors name the URL.
+ * ST_UNREACHABLE: no connection, or no whole answer of at most 1 MiB in time. ST_NOT_FOUND: HTTP
+ * 404 or 405. ST_NO_RESOURCE: HTTP 429 or 503. ST_IO: any other status except 200, or an empty
+ * answer. ST_NO_MEMORY: memory runs out. */
 enum status replay_client_ask(struct replay_client *client, const char *path, const char *body,
                               char **answer_out, struct error *error);
 

@@ -2,10 +2,11 @@
  * run: as the error of a prediction, or as slowdowns against a run without contention. The other
  * run's times come from a file. A CSV of `cleave simulate --out` or `cleave replay --out` has a row
  * for each request; requests are joined with rows by their ids, and a request without a row is only
- * counted. The --json of either command is a summary: percentiles of all its requests, except the
- * TBT of `cleave replay`, whose percentiles are of all gaps between tokens. With a summary no
- * request is joined, and the percentiles of both runs are compared. replay.c opens the file and
- * report.c adds the measured times, on the main thread. This part measures nothing. */
+ * counted. The --json output of each of these commands is a summary: percentiles over all requests,
+ * except that the TBT of `cleave replay` has percentiles over all gaps between tokens. With a
+ * summary no request is joined, and the percentiles of both runs are compared. replay.c opens and
+ * closes the file, and report.c adds the measured times and prints the result, on the main thread.
+ * This part measures nothing. */
 #ifndef TOOLS_REPLAY_COMPARISON_H
 #define TOOLS_REPLAY_COMPARISON_H
 
@@ -21,18 +22,18 @@ enum replay_time { REPLAY_TIME_TTFT, REPLAY_TIME_TBT, REPLAY_TIME_E2E, REPLAY_TI
 
 struct replay_comparison;
 
-/* Reads the file. A file whose first character other than white space is "{" is a summary; every
- * other file is a CSV. A CSV needs the columns request_id, ttft_s, tbt_s and e2e_s. If it has a
- * column `outcome`, only rows with the outcome "done" are read. rows_required: a summary is
- * refused, because slowdowns need a row for each request. Returns ST_IO, ST_INVALID, ST_NOT_FOUND
- * (a column is missing) or ST_NO_MEMORY. The error of a wrong row names file, line and column. */
+/* Reads the file. A file that begins with "{" (after white space) is a summary; every other file is
+ * a CSV. A CSV needs the columns request_id, ttft_s, tbt_s and e2e_s. If it has a column `outcome`,
+ * only rows with the outcome "done" are read. rows_required: a summary is refused, because
+ * slowdowns need a row for each request. Returns ST_IO, ST_INVALID, ST_NOT_FOUND (a column is
+ * missing) or ST_NO_MEMORY. The error of a wrong row names file, line and column. */
 enum status replay_comparison_open(const char *path, bool rows_required,
                                    struct replay_comparison **times_out, struct error *error);
 void replay_comparison_close(struct replay_comparison *times); /* NULL is fine. */
 
 /* Adds the measured times of a request that is done; times_ms is indexed by enum replay_time.
- * has_tbt: times_ms has a TBT, the mean of the request's gaps. ST_NO_MEMORY: the request does not
- * count as joined, but some of its times may have been added. */
+ * has_tbt: times_ms has a TBT, the mean of the request's gaps between tokens. ST_NO_MEMORY: the
+ * request does not count as joined, but some of its times may have been added. */
 enum status replay_comparison_add(struct replay_comparison *times, uint64_t request_id,
                                   const double *times_ms, bool has_tbt);
 

@@ -20,9 +20,9 @@ struct replay_options {
     const char *api_key;
     const char *api_key_file;  /* File that has the key; NULL = none. */
     char api_key_copy[8192];   /* Copy of a key of --api-key or the file; api_key points to it. */
-    const char *out;           /* File for a CSV row per request. */
+    const char *out;           /* File for a CSV row per request; NULL = none. */
     const char *compare;       /* File with predicted times (comparison.h); NULL = none. */
-    const char *slo_reference; /* File with the times of requests without contention. */
+    const char *slo_reference; /* File with times without contention (comparison.h); NULL = none. */
     double start_s;            /* Seconds of the trace that are skipped. */
     double duration_s;         /* Seconds of the trace that are replayed; 0 = to the end. */
     double rate_scale;         /* 2 = twice as fast as the trace. */
@@ -36,12 +36,13 @@ struct replay_options {
     uint64_t id_low;           /* Smallest token id of a prompt. */
     uint64_t id_high;          /* Largest token id of a prompt. */
     uint64_t seed;             /* Seed of prompts and of a synthetic workload. */
-    enum trace_format format;
+    enum trace_format format;  /* Format of the trace. */
+    /* A wrong row of the trace ends the sending, or is skipped. */
     enum { REPLAY_BAD_ROW_REFUSE, REPLAY_BAD_ROW_SKIP } on_bad_row;
-    enum { REPLAY_API_COMPLETIONS, REPLAY_API_CHAT } api;
-    enum trace_fit fit;
+    enum { REPLAY_API_COMPLETIONS, REPLAY_API_CHAT } api; /* Kind of the requests. */
+    enum trace_fit fit; /* How a request with more than max_context tokens is changed. */
     enum replay_prompt_kind prompt;
-    bool json;
+    bool json; /* Write the results as JSON to standard output, and the report to standard error. */
 };
 
 extern const struct option_table replay_options_table;

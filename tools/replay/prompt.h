@@ -21,7 +21,7 @@ enum replay_prompt_kind {
 struct replay_prompt_options {
     const char *model;            /* Model name in the request; must outlive the opening only. */
     enum replay_prompt_kind kind; /* REPLAY_PROMPT_AUTO is treated as REPLAY_PROMPT_IDS. */
-    /* True: a chat request, whose user message is the text. Used with text only. */
+    /* True: a chat request, whose user message is the text. Used with REPLAY_PROMPT_TEXT only. */
     bool chat;
     uint32_t id_low;  /* Smallest token id that is drawn. */
     uint32_t id_high; /* Largest token id that is drawn. */
@@ -35,13 +35,13 @@ struct replay_prompt_options {
 struct replay_request {
     uint64_t id;      /* Id of the row (trace.h). */
     int64_t after_us; /* Due time, from the beginning of the replay. */
-    uint64_t line;    /* Line of the row; with the seed it determines the tokens outside blocks. */
-    uint32_t prompt_tokens; /* Length of the prompt, with extra_tokens. */
+    uint64_t line;    /* Line of the row: determines, with the seed, the tokens outside blocks. */
+    uint32_t prompt_tokens; /* Length of the prompt; of a text: with extra_tokens. */
     uint32_t output_tokens; /* Length of the answer. */
-    /* Ids of the prompt's first blocks. A block has the same tokens in every request with the same
-     * id. [block_count]; NULL if block_count is 0. */
+    /* [block_count]: ids of the prompt's first blocks; NULL if block_count is 0. Blocks with equal
+     * ids have equal tokens, also in different requests. */
     const int64_t *blocks;
-    /* Number of blocks. The tokens after them depend on the seed and on `line`. */
+    /* Number of blocks. The tokens after the blocks depend on the seed and on `line`. */
     uint32_t block_count;
     uint32_t block_tokens; /* Tokens of each block; > 0 if there is a block. */
 };

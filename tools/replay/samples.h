@@ -1,8 +1,8 @@
-/* replay_samples: values of one kind (milliseconds or slowdowns) and their percentiles. Up to a
- * million values are kept; after that they are counted in buckets (quantiles.h, 0.2 % wide), so
- * memory is limited. The reports and comparisons of replays (report.h, comparison.h) have one
- * struct per kind of value; one thread makes every call. A struct of zeros is empty. This part does
- * not interpret the values. */
+/* replay_samples: values of one kind (milliseconds or slowdowns) and their percentiles. Up to
+ * REPLAY_SAMPLES_KEPT values (about a million) are kept; with more values, all are counted in
+ * buckets (quantiles.h, 0.2 % wide), so memory is limited. The reports and comparisons of replays
+ * (report.h, comparison.h) have one struct per kind of value; one thread makes every call. A struct
+ * of zeros is empty. This part does not interpret the values. */
 #ifndef TOOLS_REPLAY_SAMPLES_H
 #define TOOLS_REPLAY_SAMPLES_H
 
@@ -17,7 +17,7 @@ struct replay_samples {
     /* [count]: the values, in milliseconds or as slowdowns. NULL before the first value, and when
      * `quantiles` is used. */
     double *values;
-    /* Buckets with all values, used after the first million values; NULL before that. */
+    /* Buckets with all values, used if there are more than REPLAY_SAMPLES_KEPT; NULL = not used. */
     struct quantiles *quantiles;
     uint64_t capacity; /* Room of `values`. */
     uint64_t count;    /* Values that were added. */

@@ -29,7 +29,7 @@ struct replay_sse {
     size_t line_size;
     size_t line_capacity;
     bool has_data;    /* The current event has at least one data line. */
-    bool last_was_cr; /* The last byte was CR; a LF that follows belongs to it. */
+    bool last_was_cr; /* The last byte was CR; a LF after it ends the same line. */
 };
 
 /* Makes the struct ready for a stream. self: first argument of on_event. */
@@ -40,13 +40,13 @@ void replay_sse_done(struct replay_sse *sse);
 /* Drops the current event and keeps the memory for the next stream. */
 void replay_sse_reset(struct replay_sse *sse);
 
-/* Reads the next bytes of the stream, and calls on_event for each event that they complete.
+/* Reads the next bytes of the stream, and calls on_event for each event that these bytes complete.
  * ST_CANCELLED: on_event returned false. ST_TOO_LARGE: an event or a line does not fit
  * REPLAY_SSE_EVENT_BYTES. ST_NO_MEMORY: memory runs out. */
 enum status replay_sse_feed(struct replay_sse *sse, const char *bytes, size_t size);
 
-/* Call it at the end of the stream. Passes on a last event without its empty line, as lenient
- * clients do. Errors are those of replay_sse_feed. */
+/* Call replay_sse_finish at the end of the stream. It passes on a last event that no empty line
+ * ends, as lenient clients do. Errors are those of replay_sse_feed. */
 enum status replay_sse_finish(struct replay_sse *sse);
 
 #endif

@@ -1,11 +1,11 @@
 /* cost_table: how long a batch takes according to the measurements of Splitwise's authors
- * (perf_model.csv). A curve belongs to one (model, hardware, tensor parallelism). Its points are
- * the medians of the prompt and token times for each number of tokens in a batch. Between and
- * beyond the points, the time is interpolated linearly. The length of the context has no influence.
+ * (perf_model.csv). A curve is for one model, hardware and tensor parallelism. Its points are the
+ * medians of the prompt and token times for each number of tokens in a batch. Between and beyond
+ * the points, the time is interpolated linearly. The length of the context has no influence.
  * Formula: README of the reference results, "Time"; the results agree with the reference except for
- * the last bit. `cleave simulate` and `cleave plan` read a curve once on the main thread; after
- * that it is constant, and any thread may use it. This part does not read profiles
- * (profile/profile.h); tools/plan/profile.h makes a curve of a profile's times. */
+ * the last bit. `cleave simulate` and `cleave plan` read their curves on the main thread, before
+ * they simulate; after that a curve is constant, and any thread may use it. This part does not read
+ * profiles (profile/profile.h); tools/plan/profile.h makes a curve of a profile's times. */
 #ifndef TOOLS_REPORT_COST_TABLE_H
 #define TOOLS_REPORT_COST_TABLE_H
 
@@ -25,16 +25,16 @@ struct cost_curve {
 
 /* Reads a CSV file with the columns model, hardware, tensor_parallel, prompt_size, batch_size,
  * prompt_time and token_time (both times in milliseconds), and uses the rows with this model,
- * hardware and tensor parallelism. ST_NOT_FOUND: a column is missing, or the rows give fewer than
- * two points or more than COST_TABLE_POINTS. ST_TOO_LARGE: more than 4096 such rows. ST_INVALID: a
- * wrong value. Other errors are those of csv_open. Errors name the file, and the line if one is
- * wrong; `error` may be NULL. */
+ * hardware and tensor parallelism. ST_NOT_FOUND: a column is missing, or these rows give fewer than
+ * two points. ST_TOO_LARGE: more than COST_TABLE_POINTS points, or more than 4096 of these rows.
+ * ST_INVALID: a wrong value. ST_NO_MEMORY: memory runs out. Other errors are those of csv_open and
+ * csv_next. Errors name the file, and the line if a line is wrong; `error` may be NULL. */
 enum status cost_table_read(const char *path, const char *model, const char *hardware,
                             uint32_t tensor_parallel, struct cost_curve *out, struct error *error);
 
-/* Return the seconds that a batch of `tokens` tokens takes, at least a microsecond: a batch of
- * prompts only, or a decode step. */
+/* Returns the seconds that a batch of prompts of `tokens` tokens takes, at least a microsecond. */
 double cost_curve_prompts_s(const struct cost_curve *curve, double tokens);
+/* Returns the seconds that a decode step of `tokens` tokens takes, at least a microsecond. */
 double cost_curve_decodes_s(const struct cost_curve *curve, double tokens);
 
 #endif

@@ -1,8 +1,8 @@
 /* csv: reads a CSV file row by row, so a file may be larger than memory. Columns are found by their
  * names in the first line that is not empty. Quoting is not supported: a field ends at a comma.
  * Columns after the first CSV_COLUMNS_MAX are ignored. The commands of tools/ read their tables of
- * numbers with it; one thread at a time uses a struct. It does not read traces: tools/trace/ has
- * its own reader. */
+ * numbers with this part; one thread at a time uses a struct. It does not read traces: tools/trace/
+ * has its own reader. */
 #ifndef TOOLS_REPORT_CSV_H
 #define TOOLS_REPORT_CSV_H
 
@@ -41,10 +41,12 @@ enum status csv_column_find(const struct csv *csv, const char *name, uint32_t *c
  * error. *status_out: ST_OK = a row, or the end of the file; ST_IO = an error. */
 bool csv_next(struct csv *csv, enum status *status_out, struct error *error);
 
-/* Read a field of the current row as a number, or as a whole number up to UINT32_MAX. ST_INVALID:
- * the field is something else; the error names file, line and column. */
+/* Reads a field of the current row as a finite number. ST_INVALID: the field is no such number; the
+ * error names file, line and column. */
 enum status csv_number_read(const struct csv *csv, uint32_t column, double *out,
                             struct error *error);
+/* Reads a field of the current row as a whole number up to UINT32_MAX. ST_INVALID: the field is no
+ * such number; the error names file, line and column. */
 enum status csv_whole_read(const struct csv *csv, uint32_t column, uint32_t *out,
                            struct error *error);
 /* Returns the field's text, valid until the next row is read; "" = the row is too short. */

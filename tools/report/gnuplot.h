@@ -14,7 +14,7 @@
 struct gnuplot_picture {
     uint32_t width; /* Pixels. */
     uint32_t height;
-    /* Writes the commands that draw the picture; size and output are set before. A status other
+    /* Writes the commands that draw the picture; size and output are set already. A status other
      * than ST_OK is returned as the picture's error. Put data into named blocks, because gnuplot
      * reads inline data only once. */
     enum status (*draw)(const void *self, FILE *script, struct error *error);
@@ -24,9 +24,9 @@ struct gnuplot_picture {
 /* Checks the value of the option --plot; path NULL = not given. ST_USAGE: the name does not end in
  * .svg or .png; the error names the option. */
 enum status gnuplot_option_check(const char *path, struct error *error);
-/* Draws the picture into a file, which is removed on failure. ST_UNSUPPORTED: gnuplot is not
- * installed, or the name does not end in .svg or .png. ST_IO: the file cannot be written, or
- * gnuplot failed. Errors of `draw` are returned as they are. */
+/* Draws the picture into a file, which is removed if the drawing fails. ST_UNSUPPORTED: gnuplot is
+ * not installed, or the name does not end in .svg or .png. ST_IO: the file cannot be written, or
+ * gnuplot failed. Errors of `draw` are returned unchanged. */
 enum status gnuplot_file_draw(const struct gnuplot_picture *picture, const char *path,
                               struct error *error);
 /* Draws the picture and returns it as text from "<svg" on, by way of a file in /tmp. The caller

@@ -1,7 +1,7 @@
 /* quantiles: quantiles of any number of values in constant memory. Values are counted in buckets
- * that are 0.2 % wide. The owner embeds the struct: the reports and limits of simulations (`cleave
- * simulate`, `plan`) and the samples of `cleave replay`. One thread at a time uses a struct. It
- * does not keep the values (tools/replay/samples.h does). */
+ * that are 0.2 % wide. Owners of the struct: the reports and limits of simulations (`cleave
+ * simulate`, `plan`) and the samples of `cleave replay`. One thread at a time uses a struct. This
+ * part does not keep the values (tools/replay/samples.h does). */
 #ifndef TOOLS_REPORT_QUANTILES_H
 #define TOOLS_REPORT_QUANTILES_H
 

@@ -1,6 +1,6 @@
-/* slo: the nine limits of the Splitwise paper (table VI): how many times slower requests may be
- * than on an idle machine, at P50, P90 and P99 of TTFT, TBT and E2E. The paper's idle machine is a
- * DGX-A100; the caller gives the curve of the idle machine. Formulas: README of the reference
+/* slo: the nine limits of the Splitwise paper (table VI): how many times as long as on an idle
+ * machine a request may take, at P50, P90 and P99 of TTFT, TBT and E2E. The paper's idle machine is
+ * a DGX-A100; the caller gives the curve of the idle machine. Formulas: README of the reference
  * results. Each simulation of `cleave simulate` and `cleave plan` has its own struct, used by one
  * thread at a time; `cleave replay` compares its slowdowns with slo_limits. Limits in milliseconds
  * are not here (tools/replay/report.h). */
@@ -26,7 +26,7 @@ struct slo {
 
 struct slo_result {
     double slowdowns[SLO_MEASURES][SLO_QUANTILES]; /* Slowdowns at the three quantiles. */
-    bool met; /* All nine slowdowns are below the limits of the paper; false without requests. */
+    bool met; /* There are requests, and all nine slowdowns are below slo_limits. */
 };
 
 /* The limits of the paper, as factors, at P50, P90 and P99. */

@@ -14,9 +14,9 @@
 #define TABLE_CELL_BYTES  48
 
 struct table {
-    uint32_t columns;
-    uint32_t cells; /* Cells filled so far. */
-    /* The cells row by row, each with `columns` cells. */
+    uint32_t columns; /* Columns of the table. */
+    uint32_t cells;   /* Cells filled so far. */
+    /* The cells, row by row; each row has `columns` cells. */
     char text[TABLE_ROWS_MAX * TABLE_COLUMNS_MAX][TABLE_CELL_BYTES];
 };
 
@@ -27,7 +27,7 @@ void table_init(struct table *table, uint32_t columns);
 void table_cell_add(struct table *table, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Prints the cells with two blanks between columns, for a terminal; all are left-aligned. */
+/* Prints the cells with two blanks between columns, for a terminal; all cells are left-aligned. */
 void table_print_plain(const struct table *table, FILE *file);
 
 /* Prints the table as Markdown; the first column is left-aligned, the others right-aligned. */

@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 struct event_heap_item {
-    double at_s;
-    uint64_t serial; /* Number of the put, which orders equal times. */
+    double at_s;     /* Due time. */
+    uint64_t serial; /* Number of the put, which orders events with equal times. */
     uint32_t id;
 };
 

@@ -1,9 +1,9 @@
-/* hardware: a kind of machine, as described by a file in deploy/hardware/: cost, power, memory,
- * link, and where its times come from. The times come from the rows of a table of measurements
- * (cost_table.h), from a device of a profile, or from several devices of a profile, over which the
- * layers are split (machine_split.h). `cleave simulate` and `cleave plan` call hardware_find and
- * hardware_read on the main thread, at the start; after that the struct is constant. This part
- * reads no times and no lists of devices. */
+/* hardware: a kind of machine, as described by a file such as those in deploy/hardware/: cost,
+ * power, memory, link, and the source of its times. The times come from the rows of a table of
+ * measurements (cost_table.h), from a device of a profile, or from several devices of a profile,
+ * over which the layers are split (machine_split.h). `cleave simulate` and `cleave plan` call
+ * hardware_find and hardware_read on the main thread, at the start; after that the struct is
+ * constant. This part reads no times and no lists of devices. */
 #ifndef TOOLS_SIMULATE_HARDWARE_H
 #define TOOLS_SIMULATE_HARDWARE_H
 
@@ -16,15 +16,17 @@
 struct hardware {
     char name[32];
     char description[128];
-    uint64_t memory_bytes;    /* Memory for weights and KV; 0 = not given. */
-    uint64_t kv_memory_bytes; /* Memory for KV alone; 0 = what the weights leave of memory_bytes. */
-    double cost_per_hour;     /* 0 = not given. */
-    double power;             /* In any unit that all files share; 0 = not given. */
-    double link_bytes_per_s;  /* Rate at which KV is sent and received; 0 = the profile's rate. */
+    uint64_t memory_bytes; /* Memory for weights and KV; 0 = not given. */
+    /* Memory for KV alone; 0 = what the weights leave of memory_bytes; if memory_bytes is 0 too,
+     * kv/memory of the config. */
+    uint64_t kv_memory_bytes;
+    double cost_per_hour;    /* 0 = not given. */
+    double power;            /* In any unit that all files share; 0 = not given. */
+    double link_bytes_per_s; /* Rate at which KV is sent and received; 0 = not given. */
     /* Value of the table's column "hardware"; empty = the times come from a profile. */
     char table_hardware[32];
     /* Number of ranks. With a table: the ranks for which the table's times hold, > 0. With
-     * "device": the ranks of the machine; 0 counts as 1. */
+     * "device": the ranks of the machine; 0 counts as 1. With several devices: 0. */
     uint32_t tensor_parallel;
     char device[32];  /* Kind of the profile's device; empty = a table, or several devices. */
     uint32_t threads; /* Threads of the profile's device; 0 = not given. */
@@ -36,11 +38,11 @@ struct hardware {
     uint64_t workspace_bytes;
 };
 
-/* Finds a hardware file at `path`. If there is none and `path` is relative, only its last part
- * counts, with or without ".json", and is looked up in share/cleave/hardware of the installed
- * program: "h100" and "deploy/hardware/h100.json" both mean share/cleave/hardware/h100.json. Writes
- * the file's path to `out`; writes `path` itself if there is no such file, so that hardware_read
- * reports it. */
+/* Finds a hardware file. If there is no file at `path` and `path` is relative, looks up the last
+ * part of `path`, with or without ".json", in share/cleave/hardware of the installed program:
+ * "h100" and "deploy/hardware/h100.json" both mean share/cleave/hardware/h100.json. Writes the
+ * found file's path to `out`; if no file is found, writes `path`, so that hardware_read reports it.
+ */
 void hardware_find(const char *path, char out[LIMIT_PATH_BYTES]);
 /* Reads the file into *out, which stays as it is on an error. Returns ST_INVALID if the file is
  * missing or wrong; the error names file, key and what was wanted. */

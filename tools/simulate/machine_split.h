@@ -18,11 +18,11 @@ struct machine_split_goal {
     uint32_t micro_batch;   /* Tokens of one micro-batch of the prompt. */
     uint32_t context;       /* Context of a typical request while it decodes. */
     /* Sequences that decode together. 0 = machine_split_find chooses the power of two with the most
-     * tokens per second, up to batch_max and as many as the KV memory holds. It chooses 1 for a
-     * prompt machine, and if no split keeps the limit. */
+     * tokens per second, at most batch_max and at most what the KV memory holds; for a prompt
+     * machine, or if no split keeps the limit, it chooses 1. */
     uint32_t batch;
     uint32_t batch_max; /* Used only if batch is 0. */
-    double limit_ms;    /* Limit of TTFT or of a decode step; 0 = none. */
+    double limit_ms;    /* Limit of TTFT (prompt machine) or of a decode step; 0 = none. */
     uint64_t kv_bytes;  /* KV memory of all layers together. */
 };
 
@@ -33,7 +33,7 @@ struct machine_split {
     struct partition_costs costs;    /* Times and memory of the layers on each device. */
     struct partition_plan plan;      /* The split. */
     struct profile_link device_link; /* Link between the devices. */
-    struct partition_result result;  /* Pointers to the fields above, for printing. */
+    struct partition_result result;  /* Pointers to the profile and the fields above (printing). */
 };
 
 /* Returns a goal with these values; the other fields have the defaults of `cleave partition`. */
@@ -53,7 +53,7 @@ enum status machine_split_find(const struct hardware *hardware,
                                struct machine_split **out, struct error *error);
 void machine_split_close(struct machine_split *split); /* NULL is fine. */
 
-/* Returns true if both splits have the same stages: the same layers on as many devices of the same
+/* Returns true if both splits have equal stages: equal layers on an equal number of devices of one
  * kind. */
 bool machine_split_equals(const struct machine_split *a, const struct machine_split *b);
 /* Sets the stages in *out, their devices, each device's speed (to 1) and the link between devices;

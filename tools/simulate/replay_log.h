@@ -1,8 +1,8 @@
 /* replay_log: reads a gateway's event log (events/event_text.h), gives the logged events to new
  * schedulers (one for each version of the model), and checks whether they make the logged
  * decisions. So past decisions can be studied, and a changed scheduler can be tested with a real
- * log. `cleave simulate` (simulate_main.c) calls it on the main thread. It simulates no machine and
- * prints nothing. */
+ * log. `cleave simulate` (simulate_main.c) calls it on the main thread. This part simulates no
+ * machine and prints nothing. */
 #ifndef TOOLS_SIMULATE_REPLAY_LOG_H
 #define TOOLS_SIMULATE_REPLAY_LOG_H
 
@@ -16,30 +16,30 @@
 struct replay_log_totals {
     uint64_t lines;     /* Lines of the log. */
     uint64_t starts;    /* Starts of gateways; each begins with new schedulers. */
-    uint64_t events;    /* Events that were given to a scheduler. */
-    uint64_t actions;   /* Actions that the log records for these events. */
+    uint64_t events;    /* Lines with events, new options or more actions, given to a scheduler. */
+    uint64_t actions;   /* Actions that the log records in these lines. */
     uint64_t routes;    /* Actions that route a request. */
     uint64_t refusals;  /* Actions that refuse a request. */
     uint64_t moves;     /* Actions that move a machine to another pool. */
     uint64_t lost;      /* Actions that report a request as lost. */
     uint64_t differing; /* Lines for which the scheduler decided something else. */
-    uint64_t skipped;   /* Events that were skipped because earlier lines are missing in the log. */
-    int64_t first_us;   /* Time of the first event; equal to last_us if there are no events. */
-    int64_t last_us;
+    uint64_t skipped;   /* Lines that were skipped because earlier lines are missing in the log. */
+    int64_t first_us;   /* Time of the first of `events`; 0 = none. */
+    int64_t last_us;    /* Time of the last of `events`; 0 = none. */
 };
 
 struct replay_log_calls { /* What replay_log reports while it reads. */
     /* The scheduler decided something else than the log has. Both texts are in the format of the
      * log and valid during the call. NULL = do not report. */
     void (*differs)(void *self, uint64_t line, const char *logged, const char *decided);
-    void *self;
+    void *self; /* First argument of `differs`. */
 };
 
 /* Reads `file` to its end. calls: NULL = do not report. `name` is the file's name in errors.
- * ST_INVALID, with the line: it is not a line of an event log, or it names an impossible machine or
- * request. A last line without its end, which a gateway was writing when it died, is no error.
- * Other errors: ST_IO, ST_NO_MEMORY, and options that the scheduler refuses. *out is written also
- * after an error, except ST_NO_MEMORY. */
+ * ST_INVALID, with the line's number: the line is not a line of an event log, names an impossible
+ * machine or request, or contradicts earlier lines. A last line without its end, which a gateway
+ * was writing when it died, is no error. Other errors: ST_IO, ST_NO_MEMORY, and options that the
+ * scheduler refuses. *out is written also after an error, unless memory runs out at the start. */
 enum status replay_log(FILE *file, const char *name, const struct replay_log_calls *calls,
                        struct replay_log_totals *out, struct error *error);
 

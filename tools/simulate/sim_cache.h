@@ -1,8 +1,8 @@
 /* sim_cache: the free KV blocks of a simulated machine, as a queue in the order in which they are
  * used again (as in kvcache/kv_prefix.h: the least recently used first). Blocks that still hold KV
- * of one request, which may return, form a run with a number. All other blocks are unnamed.
- * sim_machine_kv.c calls it on the simulation's one thread. It knows no requests and no block
- * ids. */
+ * of a request that may return form a run with a number. All other blocks are unnamed.
+ * sim_machine_kv.c calls this part on the simulation's one thread. It knows no requests and no
+ * block ids. */
 #ifndef TOOLS_SIMULATE_SIM_CACHE_H
 #define TOOLS_SIMULATE_SIM_CACHE_H
 
@@ -19,9 +19,10 @@ struct sim_cache_run; /* Defined in sim_cache.c. */
 struct sim_cache {
     struct sim_cache_run *runs; /* [capacity] */
     uint32_t capacity;
-    uint32_t unused; /* First entry of `runs` that is not in use; the others follow in a list. */
-    uint32_t first;  /* The run whose blocks are used next. */
-    uint32_t last;   /* The run whose blocks are used last. */
+    /* First entry of `runs` that is not in use, the head of a list; UINT32_MAX = none. */
+    uint32_t unused;
+    uint32_t first;  /* The run whose blocks are used next; UINT32_MAX = none. */
+    uint32_t last;   /* The run whose blocks are used last; UINT32_MAX = none. */
     uint32_t named;  /* Runs with a number. */
     uint32_t serial; /* Serial of the latest run. */
     uint32_t blocks; /* Blocks of all runs, including unnamed blocks. */

@@ -39,8 +39,8 @@ struct sim_cores_machine {
     double since_s;
     double turn_began_s;     /* Begin of the machine's turn. */
     double speed;            /* 1 = full speed. */
-    double decode_step_s;    /* Work of its latest batch without prompts. */
-    double decode_step_at_s; /* Begin of that batch. */
+    double decode_step_s;    /* Work of the latest batch without prompts; 0 = none. */
+    double decode_step_at_s; /* When the latest batch without prompts began. */
 };
 
 struct sim_cores {
@@ -50,10 +50,9 @@ struct sim_cores {
     struct sim_cores_machine machines[SCHED_MACHINES_MAX];
 };
 
-/* Makes idle machines. turn_ms: scheduler/turn_ms; 0 = no turns, which the caller also passes if
- * all threads fit the cores. With CONFIG_AUTO each batch says how long its turns are.
- * threads[machine_count]: threads of each machine; 0 counts as 1, and with turns more threads than
- * cores count as the number of cores. */
+/* Makes idle machines. turn_ms: scheduler/turn_ms, or 0 if all threads fit the cores; 0 = no turns.
+ * With CONFIG_AUTO each batch says how long its turns are. threads[machine_count]: threads of each
+ * machine; 0 counts as 1, and with turns more threads than cores count as the number of cores. */
 void sim_cores_init(struct sim_cores *c, uint32_t cores, uint32_t turn_ms, const uint32_t *threads,
                     uint32_t machine_count);
 
@@ -70,9 +69,9 @@ void sim_cores_batch_end(struct sim_cores *c, uint32_t machine, double now_s);
  * false if the machine waits or has no batch. sim_cores_batch_begin, sim_cores_batch_end and
  * sim_cores_turn_end can change this time for all machines. */
 bool sim_cores_due(const struct sim_cores *c, uint32_t machine, double *at_s);
-/* Call it at the time that sim_cores_due stored. Returns true if the batch is computed; then call
- * sim_cores_batch_end. Returns false if the turn is over and the machine waits for its next turn.
- */
+/* Call this function at the time that sim_cores_due stored. Returns true if the batch is computed;
+ * then call sim_cores_batch_end. Returns false if only the turn is over: the machine then waits for
+ * its next turn. */
 bool sim_cores_turn_end(struct sim_cores *c, uint32_t machine, double now_s);
 
 #endif

@@ -1,9 +1,9 @@
 /* sim_cost: how long a machine takes for a batch. The times come from a table (cost_table.h: they
  * depend on the number of tokens, not on the context), or from a profile (profile/profile.h: they
  * depend on tokens and context, stage by stage). sim_host.c and machine_split.c fill the struct
- * before a simulation; after that it is constant: the simulated machines and the transfers of KV
- * (sim_machine*.c, sim_run*.c) read it, on the thread of their simulation. The functions know no
- * queues, blocks or shared cores. */
+ * before a simulation; after that the struct is constant. The simulated machines and the transfers
+ * of KV (sim_machine*.c, sim_run*.c) read it, on the thread of their simulation. The functions know
+ * no queues, blocks or shared cores. */
 #ifndef TOOLS_SIMULATE_SIM_COST_H
 #define TOOLS_SIMULATE_SIM_COST_H
 
@@ -12,8 +12,8 @@
 
 /* Time between two batches that a profile does not contain: receiving and sending tokens, choosing
  * the next batch, waking threads. Measured: at 311 decode steps per second, the engine computes for
- * 99.1 % of the time. It is not added with several stages, because the first stage computes the
- * next batch during this time. */
+ * 99.1 % of the time. This time is not added with several stages, because the first stage computes
+ * the next batch meanwhile. */
 #define SIM_COST_BATCH_S 30e-6
 
 /* A stage: the layers from `first` to last - 1, on each of its replicas. */
@@ -38,7 +38,7 @@ struct sim_cost {
     uint32_t speeds[LIMIT_STAGE_PROCESSES];
     uint32_t layer_count;    /* ≥ 1: number of pieces in which KV is sent. */
     uint64_t kv_layer_bytes; /* KV bytes of a token in one layer. */
-    /* KV bytes of a token in one block, which has one layer of each row (layer_groups_rows). */
+    /* KV bytes of a token in one block. A block has one layer of each row (layer_groups_rows). */
     uint64_t kv_block_token_bytes;
     struct layer_groups groups; /* Which layers have a window. */
     uint32_t windowed_layers;   /* Number of layers with a window. */
@@ -59,14 +59,15 @@ struct sim_work {
  * number of tokens. */
 double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, uint32_t replica,
                         const struct sim_work *work);
-/* Returns the slowdown of the batch when other machines compute on every other core: at least 1; 1
- * if it was not measured. */
+/* Returns the slowdown (≥ 1) of the batch while other machines compute on all other cores; 1 also
+ * if the slowdown was not measured. */
 double sim_cost_busy_slowdown(const struct sim_cost *cost, const struct sim_work *work);
 /* Returns the bytes of the KV of the tokens [first, end) in layers without a window, and of the
- * tokens [window_first, end) in the others. */
+ * tokens [window_first, end) in layers with a window. */
 uint64_t sim_cost_kv_bytes(const struct sim_cost *cost, uint32_t first, uint32_t end,
                            uint32_t window_first);
-/* Returns the seconds in which the batch's activations move to the next stage. */
+/* Returns the seconds in which the batch's activations move to the next stage; 0 without a profile
+ * or without stage_link. */
 double sim_cost_between_s(const struct sim_cost *cost, const struct sim_work *work);
 
 #endif

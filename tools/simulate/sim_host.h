@@ -1,9 +1,9 @@
 /* sim_host: the machines of a simulated cluster and the facts about them: times, memory, links. A
  * sim_host is one machine, not a computer. The machines come from a config file, with the times of
- * a profile, or are given as a number of machines of each kind of hardware. `cleave simulate`
- * fills a struct sim_hosts on the main thread; `cleave plan` fills one for each simulation, on any
- * worker thread. A simulation does not change it. The machines' state during a simulation is in
- * sim_machine.h. */
+ * a profile, or are given as a number of machines of each kind of hardware. `cleave simulate` fills
+ * a struct sim_hosts on the main thread; `cleave plan` fills one for each simulation, on the thread
+ * of this simulation. A simulation does not change the struct. The machines' state during a
+ * simulation is in sim_machine.h. */
 #ifndef TOOLS_SIMULATE_SIM_HOST_H
 #define TOOLS_SIMULATE_SIM_HOST_H
 
@@ -24,10 +24,11 @@ struct sim_host {
     /* Number of copies of a token's KV in the machine's memory: one in each rank that has the whole
      * KV (profile->model.kv_copied). 0 and 1 both mean one copy. */
     uint32_t kv_copies;
-    double link_bytes_per_s; /* Rate of KV in each direction, to machines on the same host. */
-    double link_latency_s;   /* Latency to machines on the same host. */
+    /* Rate of KV in each direction, to machines on the same host; 0 = KV takes no time. */
+    double link_bytes_per_s;
+    double link_latency_s; /* Latency to machines on the same host. */
     bool link_given;  /* link_bytes_per_s is the hardware file's rate, to machines on any host. */
-    uint32_t threads; /* Threads, for machines that share the cores of a host. */
+    uint32_t threads; /* Threads, for machines that share the cores of a host; 0 = not known. */
     const struct hardware *hardware; /* NULL = the machine comes from a config. */
 };
 
@@ -53,7 +54,7 @@ struct sim_hosts {
 };
 
 /* Adds the machines of the config, with the profile's times of their devices. Returns ST_USAGE if
- * hosts->profile is NULL. Errors name the machine and what the profile lacks. */
+ * hosts->profile is NULL. Other errors name the machine and what the profile lacks. */
 enum status sim_hosts_of_config(struct sim_hosts *hosts, const struct config *config,
                                 struct error *error);
 
@@ -65,31 +66,33 @@ enum status sim_hosts_of_config(struct sim_hosts *hosts, const struct config *co
 enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char *table,
                           const char *model, const struct config *config, struct error *error);
 
-/* Adds `count` machines of a kind whose times are in hosts->profile. split: their layer split; NULL
- * = they have one device. Requires that `hardware` and `split` outlive the hosts. */
+/* Adds `count` machines of a kind whose times are in hosts->profile. split: the machines' layer
+ * split; NULL = each machine has one device. Requires that `hardware` and `split` outlive the
+ * hosts. */
 enum status sim_hosts_add_kind(struct sim_hosts *hosts, uint32_t count, enum pool pool,
                                const struct hardware *hardware, const struct machine_split *split,
                                const struct config *config, struct error *error);
 
-/* Returns the profile's device of a hardware file with "device"; NULL = it has none, and the error
- * says which one it lacks. */
+/* Returns the device of the profile that a hardware file with "device" names; NULL = the profile
+ * has no such device, and the error says which device is missing. */
 const struct profile_device *sim_hosts_device(const struct profile *profile,
                                               const struct hardware *hardware, struct error *error);
 
-/* Returns the tokens of the longest request that fits a machine, at most LIMIT_CONTEXT_TOKENS. */
+/* Returns the tokens of the longest request that fits at least one of the machines, at most
+ * LIMIT_CONTEXT_TOKENS. */
 uint32_t sim_hosts_context_tokens(const struct sim_hosts *hosts, const struct config *config);
 
-/* The link over which a machine writes KV to another one. */
+/* The link over which a machine writes KV to another machine. */
 struct sim_link {
     double bytes_per_s; /* 0 = KV takes no time. */
     double latency_s;
 };
 
-/* Returns the link between two machines. On different hosts, it is the link that the profile has
- * measured between the hosts, limited by the rates of hardware files. Else, or if the profile has
- * no such link, it has the rate of the slower machine's link (0 if the link of `from` has no rate)
- * and the latency of machine `from`. The rate counts the KV of a token once, although each copy
- * that machine `to` stores (kv_copies) crosses the link. */
+/* Returns the link between two machines. For machines on different hosts, the link is the one that
+ * the profile has measured between the hosts, limited by the rates of hardware files. For machines
+ * on one host, or if the profile has no such link, the link has the rate of the slower machine's
+ * link (0 if the link of `from` has no rate) and the latency of machine `from`. The rate counts the
+ * KV of a token once, although each copy that machine `to` stores (kv_copies) crosses the link. */
 struct sim_link sim_hosts_link(const struct sim_hosts *hosts, uint32_t from, uint32_t to);
 
 /* Frees the splits and closes the profile. */

@@ -7,8 +7,9 @@
 #include "tools/simulate/sim_run.h"
 
 /* Reads the file and sorts the failures by time. The caller frees *out with free; NULL = the file
- * has no rows. ST_NOT_FOUND: unknown machine or column. ST_INVALID: a wrong number. Errors name
- * file and line, and what was wanted. */
+ * has no rows. ST_NOT_FOUND: an unknown machine, or a column is missing. ST_INVALID: a wrong
+ * number. The errors of rows name file and line. Other errors are those of csv_open and csv_next,
+ * and ST_NO_MEMORY. */
 enum status sim_kills_read(const char *path, const struct sim_hosts *hosts, struct sim_kill **out,
                            uint32_t *count_out, struct error *error);
 

@@ -1,10 +1,10 @@
-/* sim_machine: one machine of a simulated cluster. It runs the machine-level scheduler of the
- * server (sched_machine) and its policy for KV blocks (sched_memory), and simulates their effects:
- * the number of free blocks, and the batches in flight through the machine's stages. The loop of a
- * simulation (sim_run*.c) owns the machines, calls them on its one thread and passes the virtual
- * time. A machine reports through callbacks; a callback may remove tasks, keep or forget KV, and
- * call sim_machine_mixed_set, but must not add tasks, give blocks, or begin or end a batch. Not
- * simulated here: quarantine (a request that ends frees its blocks at once), transfers of KV
+/* sim_machine: one machine of a simulated cluster. It runs the server's machine-level scheduler
+ * (sched_machine) and the server's policy for KV blocks (sched_memory), and simulates their
+ * effects: the number of free blocks, and the batches in flight through the machine's stages. The
+ * loop of a simulation (sim_run*.c) owns the machines, calls them on its one thread and passes the
+ * virtual time. A machine reports through callbacks; a callback may remove tasks, keep or forget
+ * KV, and call sim_machine_mixed_set, but must not add tasks, give blocks, or begin or end a batch.
+ * Not simulated here: quarantine (a request that ends frees its blocks at once), transfers of KV
  * (sim_run_kv.c), and shared cores (sim_cores.h). */
 #ifndef TOOLS_SIMULATE_SIM_MACHINE_H
 #define TOOLS_SIMULATE_SIM_MACHINE_H
@@ -37,12 +37,13 @@ struct sim_machine_calls {
     void (*began)(void *self, uint32_t machine, uint32_t request, uint32_t cached);
     /* A batch with a chunk of the request's prompt has ended. */
     void (*chunk_done)(void *self, uint32_t machine, const struct sim_chunk *chunk);
-    /* One more token was generated. */
+    /* A decode step has generated one more token of the request. */
     void (*decoded)(void *self, uint32_t machine, uint32_t request);
     /* A decode step has checked drafted tokens. */
     void (*drafted)(void *self, uint32_t checked, uint32_t accepted);
-    /* The request lost its blocks. decoding: true = an answer that grew took them; false = the
-     * reservation was given up while it awaited its KV, to break a deadlock between machines. */
+    /* The request lost its blocks. decoding: true = the request decoded, and an answer that grew
+     * needed blocks; false = its reservation was given up while it awaited its KV, to break a
+     * deadlock between machines. */
     void (*preempted)(void *self, uint32_t machine, uint32_t request, bool decoding);
     /* Only with options.prefixes: returns a number for each span of the request's prompt and answer
      * (struct sim_pool), valid until the request ends. */
@@ -87,10 +88,11 @@ struct sim_reserve {
     uint32_t prompt_tokens; /* Prompt, with the answer's tokens of earlier attempts. */
     uint32_t output_tokens; /* Tokens that are left to generate. */
     struct sched_rank rank;
-    bool local;           /* The request's prompt runs here too. */
+    bool local;           /* The request's prompt is also computed on this machine. */
     uint32_t preemptions; /* Number of times that the request was preempted while it decoded. */
-    uint32_t cached;      /* First tokens whose KV the machine has kept. Ignored with prefixes. */
-    sim_cache_id kept;    /* Blocks of these tokens (struct sim_kept). */
+    /* Number of first tokens whose KV the machine has kept. Ignored with options.prefixes. */
+    uint32_t cached;
+    sim_cache_id kept; /* Blocks of the kept tokens (struct sim_kept); 0 = none. */
 };
 
 /* Adds a reservation to the queue. Returns ST_NO_RESOURCE if the table of reservations is full,
@@ -101,11 +103,14 @@ enum status sim_machine_reserve(struct sim_machine *m, const struct sim_reserve 
 struct sim_prompt {
     uint32_t request;
     uint32_t tokens; /* Prompt, with the answer's tokens of earlier attempts. */
-    /* Number of first tokens whose KV the machine has kept; < tokens. With prefixes, ignored if
-     * `reserved` is not set. */
+    /* Number of first tokens whose KV the machine has kept; < tokens. With options.prefixes,
+     * ignored if `reserved` is SCHED_NO_SLOT. */
     uint32_t cached;
-    sim_cache_id kept; /* Blocks of these tokens (struct sim_kept); not used with `reserved`. */
-    /* Slot of its reservation if the request decodes here too; SCHED_NO_SLOT = it does not. */
+    /* Blocks of the kept tokens (struct sim_kept); 0 = none. Used only if `reserved` is
+     * SCHED_NO_SLOT. */
+    sim_cache_id kept;
+    /* Slot of the request's reservation if the request also decodes on this machine; SCHED_NO_SLOT
+     * = it decodes on another machine, or not at all. */
     sched_slot reserved;
     struct sched_rank rank;
 };
@@ -127,20 +132,22 @@ void sim_machine_remove(struct sim_machine *m, sched_slot slot);
  * requests use its blocks; the blocks of the last tokens are used first. */
 struct sim_kept {
     uint32_t tokens; /* Tokens that were kept, in full blocks; 0 = none. */
-    uint32_t blocks; /* Blocks of these tokens. */
-    sim_cache_id id;
+    uint32_t blocks; /* Blocks of the kept tokens. */
+    sim_cache_id id; /* The run of these blocks (sim_cache.h). */
 };
 
-/* Lets the machine keep the KV of the first `tokens` tokens of the task's request. Call it before
- * sim_machine_remove. Keeps nothing if the task has no blocks. windows: also keep the blocks of
- * layers with a window. With options.prefixes the KV enters the prefix cache at once, and the task
- * may go on; the result then has no tokens, because each task looks the cache up. */
+/* Lets the machine keep the KV of the first `tokens` tokens of the task's request. Call this
+ * function before sim_machine_remove. Keeps nothing if the task has no blocks, if KV of the task is
+ * kept already, or if memory runs out. With options.prefixes the KV enters the prefix cache at
+ * once, and the task may go on; the result then has no tokens, because each task looks its prompt
+ * up in the cache. windows: the KV in the cache includes layers with a window; used only with
+ * options.prefixes. */
 struct sim_kept sim_machine_keep(struct sim_machine *m, sched_slot slot, uint32_t tokens,
                                  bool windows);
-/* Returns how many of the kept tokens the machine still has. With windows, returns 0 once any of
- * the kept blocks has been used again. With options.prefixes, always returns 0. */
+/* Returns how many of the kept tokens the machine still has. If a layer has a window, returns 0
+ * once any of the kept blocks has been used again. With options.prefixes, always returns 0. */
 uint32_t sim_machine_kept_tokens(const struct sim_machine *m, const struct sim_kept *kept);
-/* Tells the machine that the request will not come back, so its kept blocks become unnamed
+/* Tells the machine that the request will not return, so the request's kept blocks become unnamed
  * (sim_cache.h). */
 void sim_machine_forget(struct sim_machine *m, const struct sim_kept *kept);
 /* Takes the blocks for a copy of `tokens` tokens of KV. windows: also blocks of layers with a
@@ -152,11 +159,12 @@ bool sim_machine_copy(struct sim_machine *m, uint32_t request, uint32_t tokens, 
 /* Returns the number of the first tokens of a copy whose KV the machine had already. */
 uint32_t sim_machine_copy_cached(const struct sim_machine *m, sched_slot slot);
 
-/* For KV of tiers. Only with options.prefixes, and without layers with a window.
- * sim_machine_prefix_spans returns how many of the first `spans` spans of `contents` are in the
- * prefix cache. sim_machine_prefix_add adds the first `spans` spans to the cache, as far as there
- * is room, and returns false if memory runs out. */
+/* Returns how many of the first `spans` spans of `contents` are in the prefix cache; 0 also if
+ * memory runs out. For KV of tiers; here and in sim_machine_prefix_add: requires options.prefixes,
+ * and that no layer has a window. */
 uint32_t sim_machine_prefix_spans(struct sim_machine *m, const uint32_t *contents, uint32_t spans);
+/* Adds the first `spans` spans of `contents` to the prefix cache, as far as blocks are available.
+ * Returns false if memory runs out. */
 bool sim_machine_prefix_add(struct sim_machine *m, const uint32_t *contents, uint32_t spans);
 /* Returns the microseconds of one prompt token, measured over batches so far; 0 = not known. */
 double sim_machine_row_us(const struct sim_machine *m);
@@ -167,7 +175,8 @@ double sim_machine_row_us(const struct sim_machine *m);
 /* Gives blocks to answers that grow, then to the reservations that are next. */
 void sim_machine_grant(struct sim_machine *m, double now_s);
 /* Begins the next batch. Returns false if there is no batch to begin. steps_s: sim_cores_steps_s of
- * the machine; 0 = it shares no cores. *work_out: the batch's work, for sim_cores_batch_begin. */
+ * the machine; 0 if the machine shares no cores. *work_out: the batch's work, for
+ * sim_cores_batch_begin. */
 bool sim_machine_start(struct sim_machine *m, double now_s, double steps_s,
                        struct sim_cores_work *work_out);
 /* Gives up one reservation whose KV is awaited, if machines may be waiting for each other in a
@@ -193,9 +202,10 @@ struct sim_machine_use {
 /* Stores the current use. Requires options.use_recorded. */
 void sim_machine_use(const struct sim_machine *m, struct sim_machine_use *out);
 
-/* Return the tokens of the longest context that fits the KV memory (sim_machine_kv_tokens), or that
- * fits the blocks which a mixed machine keeps for prompts (sim_machine_mixed_kv_tokens). */
+/* Returns the tokens of the longest context that fits the KV memory. */
 uint64_t sim_machine_kv_tokens(const struct sim_machine *m);
+/* Returns the tokens of the longest context that fits the blocks which a mixed machine keeps for
+ * prompts. */
 uint64_t sim_machine_mixed_kv_tokens(const struct sim_machine *m);
 /* Returns what the cluster scheduler knows of the machine's KV memory. */
 struct sched_kv sim_machine_kv(const struct sim_machine *m);

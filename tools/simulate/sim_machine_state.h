@@ -1,7 +1,7 @@
 /* sim_machine_state: the state of a simulated machine, shared by sim_machine*.c: sim_machine.c has
  * the tasks and the decisions about memory, sim_machine_kv.c the blocks and the KV that stays in
  * them, sim_machine_flight.c the batches, and sim_machine_use.c the use of the devices. All
- * functions run on the thread of the simulation that owns the machine. Only these files and
+ * functions run on the thread of the simulation that owns the machine. Only sim_machine*.c and
  * their tests include this header: other files use sim_machine.h. */
 #ifndef TOOLS_SIMULATE_SIM_MACHINE_STATE_H
 #define TOOLS_SIMULATE_SIM_MACHINE_STATE_H
@@ -29,7 +29,7 @@ enum sim_task_state {
     TASK_FREE,    /* No task uses the slot. */
     TASK_WAITING, /* No batch has contained the task. A prompt holds no blocks. */
     TASK_BEGUN,   /* A batch contains the task, or has contained it. */
-    TASK_REMOVED, /* Removed while a batch contains the task. The end of the batch frees it. */
+    TASK_REMOVED, /* Removed while a batch contains the task. The batch's end frees the slot. */
     TASK_STATE_COUNT
 };
 
@@ -51,17 +51,17 @@ struct sim_task {
     sim_cache_id kept_run;   /* Receives blocks of the task when it ends; 0 = none are kept. */
     uint32_t kept_blocks;    /* Number of blocks that kept_run receives. */
     uint32_t left;           /* Decodes: tokens that are left to generate. */
-    struct sched_draft_trust draft_trust;
+    struct sched_draft_trust draft_trust; /* Decodes: what is known of the answer's drafts. */
 };
 
 /* A batch in flight. */
 struct sim_flight {
     bool in_flight;       /* False: the entry is unused. */
     double begin_s;       /* When the first stage begins the batch. */
-    double end_s;         /* When the last stage ends it, if the machine shares no cores. */
+    double end_s;         /* When the last stage ends the batch, if the machine shares no cores. */
     double used_s;        /* Computing time of all stages. */
     uint32_t prompt_rows; /* Prompt tokens of the batch. */
-    uint32_t decodes;
+    uint32_t decodes;     /* Tokens of the batch that are computed for decodes, with drafts. */
     /* Share of the machine's devices that the batch's prompts keep busy on average. Set only with
      * options.use_recorded. */
     double prompt_use;
@@ -116,7 +116,7 @@ void sim_machine_grow(struct sim_machine *m);
 
 /* ---- sim_machine_kv.c ---- */
 
-/* Open and close the blocks. Returns the errors of sim_pool_open. */
+/* Open and close the blocks. sim_kv_open returns ST_NO_MEMORY or the errors of sim_pool_open. */
 enum status sim_kv_open(struct sim_machine *m);
 void sim_kv_close(struct sim_machine *m);
 /* Returns the number of blocks that can be taken. */
@@ -126,10 +126,11 @@ uint32_t sim_kv_available(const struct sim_machine *m);
  * a local prompt, which uses the blocks of its reservation. Returns ST_NO_MEMORY on failure. */
 enum status sim_kv_task_open(struct sim_machine *m, sched_slot slot, uint32_t spans_max,
                              uint32_t keep);
-/* Asks sched_memory to grant the reservation its blocks, and takes them. Returns false if it must
- * wait. */
+/* Asks sched_memory to grant the reservation its blocks, and takes them. Returns false if the
+ * reservation must wait. */
 bool sim_kv_reservation_grant(struct sim_machine *m, sched_slot slot);
-/* Asks sched_memory to grant a copy its blocks, and takes them. Returns false if it refuses. */
+/* Asks sched_memory to grant a copy its blocks, and takes them. Returns false if sched_memory
+ * refuses the copy. */
 bool sim_kv_copy_grant(struct sim_machine *m, sched_slot slot);
 /* Takes the blocks of one more span of an answer. */
 void sim_kv_answer_grow(struct sim_machine *m, sched_slot slot);
@@ -138,10 +139,11 @@ void sim_kv_prompt_take(struct sim_machine *m, sched_slot slot);
 /* Frees the task's blocks, or gives them to the cache if their KV is kept. Returns the number of
  * blocks that the task held. */
 uint32_t sim_kv_task_end(struct sim_machine *m, sched_slot slot);
-/* Call sim_kv_prompts_pin before sched_machine_batch_next: it looks up the path's next prompts in
- * the prefix cache, as prompt_pool_prefixes_enter does. Call sim_kv_prompts_unpin afterwards: it
- * forgets the results for prompts that are not in the batch. */
+/* Looks up the path's next prompts in the prefix cache, as prompt_pool_prefixes_enter does. Call
+ * this function before sched_machine_batch_next. Does nothing without a pool. */
 void sim_kv_prompts_pin(struct sim_machine *m, uint32_t path);
+/* Forgets the results of sim_kv_prompts_pin for prompts that are not in the batch. Call this
+ * function after sched_machine_batch_next. */
 void sim_kv_prompts_unpin(struct sim_machine *m);
 
 #endif

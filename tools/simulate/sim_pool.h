@@ -1,13 +1,13 @@
 /* sim_pool: the KV blocks of a simulated machine by their ids, in the pool and the prefix cache of
  * the server (kvcache/). It is used if the trace says which prompts begin alike and kv/prefix_cache
  * is on; otherwise a machine only counts its blocks (sim_cache.h). sim_machine_kv.c makes every
- * call on the simulation's one thread. It knows no requests, and decides nothing about memory: the
- * caller asks scheduler/memory.h first.
+ * call on the simulation's one thread. This part knows no requests, and decides nothing about
+ * memory: the caller asks scheduler/memory.h first.
  *
  * A simulated request has no tokens. Instead, a number stands for the tokens of each of its spans
- * (common/layer_groups.h), called `contents` below: two requests have equal numbers where their
- * tokens are equal. So the cache is opened with blocks of one token, and with a window in spans
- * instead of tokens. */
+ * (common/layer_groups.h); the functions below call these numbers `contents`. Two requests have
+ * equal numbers for spans in which their tokens are equal. So the cache is opened with blocks of
+ * one token, and with a window in spans instead of tokens. */
 #ifndef TOOLS_SIMULATE_SIM_POOL_H
 #define TOOLS_SIMULATE_SIM_POOL_H
 
@@ -15,7 +15,7 @@
 
 struct sim_pool;
 
-/* The blocks of one task, and the chain that it reads in the cache. All zeros = no task. */
+/* The blocks of one task, and the chain that the task reads in the cache. All zeros = no task. */
 struct sim_holding {
     kv_owner_id owner;
     struct kv_tables tables;
@@ -23,9 +23,9 @@ struct sim_holding {
     uint32_t spans; /* Spans that have blocks. */
 };
 
-/* Opens a pool of free blocks and an empty cache. *groups is copied. listener: hears which prefixes
- * enter and leave the cache; NULL = none. Returns ST_NO_MEMORY, or ST_INVALID if block_count is
- * 0. */
+/* Opens a pool of free blocks and an empty cache. *groups is copied. listener: called when prefixes
+ * enter and leave the cache; NULL = none. Returns ST_NO_MEMORY, or ST_INVALID if block_count is 0.
+ */
 enum status sim_pool_open(uint32_t block_count, uint32_t block_tokens,
                           const struct layer_groups *groups,
                           const struct kv_prefix_listener *listener, struct sim_pool **out);
@@ -44,8 +44,8 @@ enum status sim_holding_open(struct sim_pool *pool, uint32_t spans_max, uint32_t
  * tables. All zeros are fine. */
 void sim_holding_close(struct sim_pool *pool, struct sim_holding *holding);
 
-/* Reads the longest cached chain of at most spans_max spans of `contents`. window_first: as in
- * kv_prefix_read_begin. Requires a holding that has no blocks and reads nothing. */
+/* Begins to read the longest cached chain of at most spans_max spans of `contents`. window_first:
+ * as in kv_prefix_read_begin. Requires a holding that has no blocks and reads nothing. */
 void sim_holding_pin(struct sim_pool *pool, struct sim_holding *holding, const uint32_t *contents,
                      uint32_t spans_max, uint32_t window_first);
 /* Ends the reading of the cache. Requires a holding without blocks. */

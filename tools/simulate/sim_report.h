@@ -1,9 +1,9 @@
 /* sim_report: the results of a simulation: each request as a row of a CSV file, and the sums as a
  * table and as JSON. Memory does not grow with the number of requests: quantiles come from buckets
- * that are 0.2 % wide. The same simulation writes the same bytes. `cleave simulate` and `cleave
- * plan` open one report per simulation. sim_run adds the requests; for splitwise_run, its caller
- * does. One thread at a time may use a report. It draws nothing (simulate_html.h does) and does not
- * know machines. */
+ * that are 0.2 % wide. Equal simulations write equal bytes. `cleave simulate` and `cleave plan`
+ * open one report per simulation. sim_run adds the requests to its report; splitwise_run passes
+ * them to its caller, which adds them. One thread at a time may use a report. This part draws
+ * nothing (simulate_html.h does) and does not know machines. */
 #ifndef TOOLS_SIMULATE_SIM_REPORT_H
 #define TOOLS_SIMULATE_SIM_REPORT_H
 
@@ -19,19 +19,23 @@ enum sim_outcome { SIM_DONE, SIM_REFUSED, SIM_FAILED, SIM_OUTCOMES };
 struct sim_result {
     const struct sim_arrival *arrival;
     enum sim_outcome outcome;
-    double ttft_s;           /* This and the next four times are set only if the request is done. */
+    /* Time from arrival to first token. ttft_s, tbt_s, e2e_s, queue_s and transfer_s are set only
+     * if the request is done. */
+    double ttft_s;
     double tbt_s;            /* Mean time between its tokens; 0 = the answer has one token. */
     double e2e_s;            /* Time from its arrival to its end. */
     double queue_s;          /* Time from its arrival until its prompt began. */
     double transfer_s;       /* Time from the first token until the KV was on the token machine. */
     uint32_t prompt_machine; /* Machine of the prompt in the last attempt; UINT32_MAX = none. */
-    uint32_t token_machine;  /* Machine that decoded in the last attempt; UINT32_MAX = none. */
+    uint32_t token_machine;  /* Machine for decoding in the last attempt; UINT32_MAX = none. */
     uint32_t preempted;      /* Number of preemptions of the request. */
     uint32_t restarted;      /* Number of restarts after a machine failed. */
     double gap_s;            /* Longest time between two of its tokens so far. */
-    /* Tokens of prompt and answer that were computed again after restarts and preemptions. */
+    /* Tokens of the prompt, and of the answer so far, that were computed in attempts after restarts
+     * and preemptions. */
     uint64_t recomputed_tokens;
-    /* Tokens of prompt and answer whose KV a machine still had after restarts and preemptions. */
+    /* Tokens of the prompt, and of the answer so far, whose KV the prompt machine had in attempts
+     * after restarts and preemptions. */
     uint64_t reused_tokens;
     uint64_t checkpoint_tokens; /* Reused tokens whose KV was in a checkpoint. */
 };
@@ -51,6 +55,7 @@ struct sim_report {
     uint64_t reused_tokens;     /* Sum over all requests. */
     uint64_t checkpoint_tokens; /* Sum over all requests. */
     double last_s;              /* End of the last request that is done. */
+    /* The quantiles below are over the requests that are done. */
     struct quantiles ttft;
     struct quantiles tbt;
     struct quantiles e2e;

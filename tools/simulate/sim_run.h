@@ -3,8 +3,8 @@
  * sent over links that transfers share, failures of machines, moves of machines to other pools,
  * checkpoints of answers, and prefixes that requests share, if the trace has hash ids and the
  * config has prefix caches. `cleave simulate` calls it on the main thread, `cleave plan` on any
- * worker thread: a run owns all its state and uses virtual time only. Not simulated: HTTP and text,
- * API keys (no request has a key), several gateways. */
+ * thread: a run owns all its state and uses virtual time only. Not simulated: HTTP and text, API
+ * keys (no request has a key), several gateways. */
 #ifndef TOOLS_SIMULATE_SIM_RUN_H
 #define TOOLS_SIMULATE_SIM_RUN_H
 
@@ -25,26 +25,26 @@ struct sim_run_options {
     /* Time of a message between gateway and machine, including the work at both ends. */
     double message_s;
     uint32_t cores;   /* Cores that all machines share; 0 = each machine has its own. */
-    double failure_s; /* Mean time until a machine fails; 0 = no failures. */
+    double failure_s; /* Mean time until a machine fails at random; 0 = no random failures. */
     double repair_s;  /* Time until a failed machine is up again. */
     /* [kill_count]: failures at given times, in ascending order. No effect on a machine that is
      * down at that time. */
     const struct sim_kill *kills;
     uint32_t kill_count;
     uint64_t seed;      /* Seed of the failures and of the drafts. */
-    double draft_right; /* As in struct sim_machine_options. */
+    double draft_right; /* See struct sim_machine_options. */
     /* The machines' tiers for KV; all zeros = none. Used only if requests share prefixes, and only
      * by machines with one stage and without windows. */
     struct sim_tier_kind tiers[TIER_KIND_COUNT];
     /* Receives the scheduler's events in the format of log/events_file; NULL = none. */
     FILE *events;
-    /* Receives the use of the machines. The caller opens it for the number of machines; sim_run
-     * sets the names and ends it. NULL = none. */
+    /* Receives the use of the machines. The caller opens the struct for the number of machines;
+     * sim_run sets the names and ends the recording. NULL = none. */
     struct sim_usage *usage;
 };
 
 struct sim_host_totals {
-    double busy_s;          /* Time with a batch in flight. */
+    double busy_s;          /* Time with a batch in flight, without batches that a failure ended. */
     uint64_t prompt_tokens; /* Prompt tokens that the machine computed. */
     uint64_t output_tokens; /* Tokens that the machine generated. */
     uint32_t failures;
@@ -52,7 +52,7 @@ struct sim_host_totals {
 };
 
 struct sim_run_totals {
-    uint64_t events;       /* Events of the simulation. */
+    uint64_t events;       /* Events of the simulation, without arrivals. */
     uint64_t moves;        /* Moves of machines to another pool. */
     uint32_t open_max;     /* Most requests that were open at the same time. */
     double last_s;         /* Virtual time of the end. */
@@ -70,10 +70,11 @@ struct sim_run_totals {
 };
 
 /* Runs the whole trace, and adds each request that ends to `report`; requests that would never end
- * are added as failed. Returns the errors of the trace; ST_INVALID for a request that is larger
- * than any machine (unless the trace skips wrong rows); ST_NO_RESOURCE: a machine has more than
- * LIMIT_MACHINE_REQUESTS / 2 prompts or reservations; the errors of sim_machine_open; ST_IO:
- * `events` could not be written; ST_NO_MEMORY. */
+ * are added as failed. A request that is larger than any machine is not added but rejected
+ * (sim_trace_reject). Returns the errors of the trace and of sim_machine_open; ST_INVALID if a
+ * request is rejected and the trace does not skip wrong rows; ST_NO_RESOURCE if a machine has more
+ * than LIMIT_MACHINE_REQUESTS / 2 prompts or reservations; ST_IO if `events` could not be written;
+ * ST_NO_MEMORY. */
 enum status sim_run(const struct sim_run_options *options, struct sim_trace *trace,
                     struct sim_report *report, struct sim_run_totals *out, struct error *error);
 

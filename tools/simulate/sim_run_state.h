@@ -24,7 +24,7 @@
  * from each state after ARRIVED to ARRIVED, when the request has lost its machine or its blocks,
  * and from each state to FREE, when the request ends. The event of the request's slot ends
  * RESERVE_SENT, PREFILL_SENT and TRANSFERRING, and refuses a new request that is RESERVING for too
- * long (scheduler/queue_ms). In the other states there is no such event. */
+ * long (scheduler/queue_ms). In all other states the slot has no event. */
 enum run_request_state {
     RUN_FREE,    /* No request uses the slot. */
     RUN_ARRIVED, /* Waits until the scheduler routes it. */
@@ -36,18 +36,19 @@ enum run_request_state {
     /* The prompt machine does not have the prompt yet: RESERVED and PREFILL are on their way, or
      * the machine loads KV from a tier. */
     RUN_PREFILL_SENT,
-    RUN_PREFILLING,   /* Its prompt is on the prompt machine, waiting or computed in part. */
+    RUN_PREFILLING,   /* The prompt is on the prompt machine, waiting or computed in part. */
     RUN_TRANSFERRING, /* The first token is generated; KV is on its way. */
-    RUN_DECODING,
+    RUN_DECODING,     /* The token machine generates the answer. */
     RUN_STATE_COUNT
 };
 
-/* KV of a request that a machine keeps after the request has left it. */
+/* KV of a request that a machine keeps after the request has left the machine. */
 struct run_kept {
     uint32_t machine;
-    /* Failures of `machine` when it kept the KV. After one more, the KV is lost. */
+    /* Failures of `machine` when it kept the KV. One more failure means that the KV is lost. */
     uint32_t failures;
-    /* Blocks of layers with a window are kept, too. Without them, no prompt can use the KV. */
+    /* The blocks of layers with a window are also kept. Without these blocks no prompt can use the
+     * KV, if the model has such layers. */
     bool windows;
     struct sim_kept kv; /* 0 tokens = the entry is not in use. */
 };
@@ -57,10 +58,11 @@ struct run_kept {
 /* The machine that keeps the most KV of a request, as far as the gateway knows. */
 struct run_held {
     uint32_t machine;
-    /* Failures of `machine` when it was recorded. After one more, the KV is lost. */
+    /* Failures of `machine` when this entry was recorded. One more failure means that the KV is
+     * lost. */
     uint32_t failures;
     uint32_t tokens; /* Number of first tokens whose KV the machine keeps; 0 = no machine. */
-    bool checkpoint; /* The KV is that of a checkpoint. */
+    bool checkpoint; /* The KV belongs to a checkpoint. */
 };
 
 /* The token machine has the KV of the prompt's first `tokens` tokens from time at_s on. */
@@ -69,7 +71,7 @@ struct run_arrival {
     uint32_t tokens;
 };
 
-#define RUN_ARRIVALS_MAX 4
+#define RUN_ARRIVALS_MAX 4 /* Most entries of run_request.arrivals. */
 
 enum run_copy_state {
     RUN_COPY_NONE,         /* No copy is under way. */
@@ -93,18 +95,18 @@ struct run_copy {
     uint32_t machine;         /* The second machine, which gets the copy. */
     uint32_t failures;        /* Failures of `machine` when it was chosen. */
     uint32_t tokens;          /* Tokens whose KV `machine` has, perhaps without window blocks. */
-    uint32_t resumed;         /* Tokens from which the answer can be resumed on `machine`. */
+    uint32_t resumed;         /* Tokens after which the answer can be resumed on `machine`. */
     uint32_t pending;    /* Tokens that `machine` will have after the copy under way; 0 = none. */
     uint32_t had_tokens; /* Tokens that `machine` had before the copy under way. */
     sched_slot slot;     /* The copy's task on `machine`; SCHED_NO_SLOT = none. */
-    int64_t due_us;      /* No copy of the answer begins before this time; 0 = not known yet. */
+    int64_t due_us;      /* The answer's next copy begins at this time or later; 0 = not known. */
 };
 
-/* A copy that is due. */
+/* A copy of a running answer that is due. */
 struct run_due {
-    int64_t at_us;   /* When it became due. */
-    uint64_t number; /* Number of the request. */
-    uint32_t slot;
+    int64_t at_us;   /* When the copy became due. */
+    uint64_t number; /* Number of the request (struct run_request). */
+    uint32_t slot;   /* Slot of the request. */
 };
 
 struct run_request {
@@ -116,24 +118,24 @@ struct run_request {
     uint32_t prompt;
     uint32_t answer_tokens_before; /* Tokens of the answer when this attempt began. */
     uint32_t answer_tokens;        /* Tokens of the answer so far. */
-    uint32_t prompt_machine;
-    uint32_t token_machine; /* SCHED_NO_MACHINE = none. */
-    sched_slot prompt_slot; /* SCHED_NO_SLOT = no task on that machine. */
-    sched_slot token_slot;
-    uint64_t number;    /* Number of requests that arrived before this one. */
-    uint32_t preempted; /* Number of preemptions while the request decoded. */
-    /* Number of times that its reservation was given up while it awaited KV. */
+    uint32_t prompt_machine;       /* SCHED_NO_MACHINE = not routed yet. */
+    uint32_t token_machine;        /* SCHED_NO_MACHINE = none. */
+    sched_slot prompt_slot;        /* Slot of the prompt on prompt_machine; SCHED_NO_SLOT = none. */
+    sched_slot token_slot; /* Slot of the reservation on token_machine; SCHED_NO_SLOT = none. */
+    uint64_t number;       /* Number of requests that arrived before this one. */
+    uint32_t preempted;    /* Number of preemptions while the request decoded. */
+    /* Number of times that the request's reservation was given up while it awaited KV. */
     uint32_t given_up;
-    uint32_t restarted; /* Number of restarts after a machine failed. */
-    double ttft_s;      /* Times as in struct sim_result. */
-    double queue_s;
-    double prompt_end_s; /* When its first token was generated. */
-    double transfer_s;
-    double token_s;             /* When its latest token was generated. */
-    double gap_s;               /* Longest time between two of its tokens. */
-    uint64_t recomputed_tokens; /* As in struct sim_result. */
-    uint64_t reused_tokens;
-    uint64_t checkpoint_tokens;
+    uint32_t restarted;         /* Number of restarts after a machine failed. */
+    double ttft_s;              /* See struct sim_result. */
+    double queue_s;             /* See struct sim_result. */
+    double prompt_end_s;        /* When this attempt's first token was generated. */
+    double transfer_s;          /* See struct sim_result. */
+    double token_s;             /* When the request's latest token was generated. */
+    double gap_s;               /* Longest time between two of the request's tokens. */
+    uint64_t recomputed_tokens; /* See struct sim_result. */
+    uint64_t reused_tokens;     /* See struct sim_result. */
+    uint64_t checkpoint_tokens; /* See struct sim_result. */
 
     uint32_t cached_tokens;   /* This attempt: tokens that the prompt machine had in its cache. */
     uint32_t computed_tokens; /* This attempt: tokens whose KV the prompt machine has. */
@@ -145,7 +147,7 @@ struct run_request {
     struct run_arrival arrivals[RUN_ARRIVALS_MAX]; /* The next changes of arrived_tokens. */
     struct run_kept kept[RUN_KEPT_MAX];
     struct run_held held;
-    /* The choice of its latest route, until its outcome is logged. */
+    /* The choice of the request's latest route, until the outcome is logged. */
     struct event_decision decision;
     uint32_t *contents; /* A number for each full span (struct sim_pool); NULL without prefixes. */
     /* A machine loads KV of the request from a tier; the event of the slot ends the load. */
@@ -210,7 +212,7 @@ struct run {
     uint32_t change_room;
     struct run_tiers *tiers; /* NULL = no machine has tiers. */
     uint32_t next_kill;      /* First entry of options.kills that is not done. */
-    uint32_t slots_used;     /* All slots from this one on have never been used. */
+    uint32_t slots_used;     /* Slots with this index or a higher index have never been used. */
     uint32_t free_count;
     uint32_t free_slots[LIMIT_CLUSTER_REQUESTS];
     struct run_request requests[LIMIT_CLUSTER_REQUESTS];
@@ -295,9 +297,9 @@ void run_failure(struct run *r, uint32_t host);
 /* Lets the machine of the next kill fail, if it is up. */
 void run_kill(struct run *r);
 
-/* Record the current use of a machine, or the number of requests. Do nothing if options.usage is
- * NULL. */
+/* Records the current use of a machine. Does nothing if options.usage is NULL. */
 void run_usage_machine(struct run *r, uint32_t host);
+/* Records the numbers of open and of queued requests. Does nothing if options.usage is NULL. */
 void run_usage_requests(struct run *r);
 
 /* ---- sim_run_requests.c ---- */
@@ -308,13 +310,15 @@ extern const struct sim_machine_calls run_machine_calls;
 void run_request_arrive(struct run *r, const struct sim_arrival *arrival);
 /* Does the next step of a request whose event is due. */
 void run_request_step_end(struct run *r, uint32_t slot);
-/* Does a route of the scheduler: begins to pull KV if the action says so, else calls
- * run_request_send. */
+/* Does the scheduler's action SCHED_ROUTE: begins to pull KV if the action says so (and no layer
+ * has a window), else calls run_request_send. */
 void run_request_route(struct run *r, const struct sched_action *action);
 /* Sends a routed request (RUN_ARRIVED or RUN_PULLING) to its machines: RESERVE to the token machine
  * or, if there is none, PREFILL to the prompt machine. */
 void run_request_send(struct run *r, uint32_t slot);
-/* Ends a request that the scheduler has refused or that has expired. */
+/* Ends a request that the scheduler has refused or that has expired. Rejects a new request that is
+ * too large for every machine (sim_trace_reject), which ends the run unless the trace skips wrong
+ * rows. */
 void run_request_not_served(struct run *r, const struct sched_action *action);
 /* Ends all open requests as failed. */
 void run_requests_abandon(struct run *r);
@@ -331,13 +335,13 @@ double run_kv_chunk(struct run *r, struct run_request *q, const struct sim_chunk
  */
 double run_kv_copy_s(struct run *r, uint32_t from, uint32_t to, uint64_t bytes);
 /* Lets the machine keep the KV of the request's first tokens, and stores this KV in the machine's
- * tiers. Call it before the request's task in `slot` is removed. windows: with the blocks of layers
- * with a window. Does nothing if there is no task, if the machine is down, or without prefix
- * caches. */
+ * tiers. Call this function before the request's task in `slot` is removed. windows: also keep the
+ * blocks of layers with a window. Does nothing if `slot` is SCHED_NO_SLOT, if the machine is down,
+ * or if kv/prefix_cache is off. */
 void run_kv_keep(struct run *r, struct run_request *q, uint32_t machine, sched_slot slot,
                  uint32_t tokens, bool windows);
-/* With prefixes, does what run_kv_keep does, for a task that goes on or for KV that other requests
- * can use. Without prefixes, does nothing. */
+/* If requests share prefixes (r->prefixes), does what run_kv_keep does, for a task that goes on or
+ * for KV that other requests can use. Otherwise does nothing. */
 void run_kv_share(struct run *r, struct run_request *q, uint32_t machine, sched_slot slot,
                   uint32_t tokens, bool windows);
 /* Returns the entry of the KV that the machine keeps of the request; NULL = none. */
@@ -346,16 +350,16 @@ const struct run_kept *run_kv_kept(const struct run *r, const struct run_request
 /* Returns the number of the request's first tokens whose KV the machine still keeps, and which a
  * prompt can use. */
 uint32_t run_kv_kept_tokens(const struct run *r, const struct run_request *q, uint32_t machine);
-/* Tells the machines that the request has ended. */
+/* Tells the machines that keep KV of the request that the request has ended. */
 void run_kv_forget(struct run *r, struct run_request *q);
-/* Lets the machines of a lost request that are up keep its KV, and records which KV they keep. Call
- * it before the request's tasks are removed. */
+/* A request was lost: lets those of its machines that are up keep its KV, and records in q->held
+ * which KV the gateway knows of. Call this function before the request's tasks are removed. */
 void run_kv_lost(struct run *r, struct run_request *q);
 
 /* ---- sim_run_prefixes.c ---- */
 
-/* Open and close q->contents, which come from the hash ids of q->arrival. Without prefixes, there
- * are none. run_contents_open returns false if memory runs out. */
+/* Open and close q->contents, which come from the hash ids of q->arrival; NULL if requests share no
+ * prefixes. run_contents_open returns false if memory runs out. */
 bool run_contents_open(struct run *r, struct run_request *q);
 void run_contents_close(struct run_request *q);
 /* Returns the number of spans from one reported prefix to the next; 0 = none are reported. */
@@ -375,21 +379,23 @@ void run_prefixes_report(struct run *r);
 /* Open and close r->tiers. Returns ST_NO_MEMORY on failure. */
 enum status run_tiers_open(struct run *r);
 void run_tiers_close(struct run *r);
-/* Opens the tiers of a machine that is up now, and tells the scheduler. */
+/* Call this function when a machine is up. Empties the machine's memory tier, forgets the measured
+ * loads of its tiers, and reports its tiers to the scheduler. */
 void run_tiers_up(struct run *r, uint32_t machine);
-/* Stores the KV of the request's first `tokens` tokens in the machine's tiers. Call it when the KV
- * has entered the machine's prefix cache. */
+/* Stores the KV of the request's first `tokens` tokens in the machine's tiers. Call this function
+ * when the KV has entered the machine's prefix cache. */
 void run_tiers_store(struct run *r, const struct run_request *q, uint32_t machine, uint32_t tokens);
-/* Call it when the request's prompt or reservation reaches the machine. Begins to load KV from
- * tiers, and returns true if the request must wait for the load: the event of its slot is then due
- * when the load ends. Call it again at that time; it then returns false. */
+/* Call this function when the request's prompt or reservation reaches the machine. If loading KV
+ * from tiers is faster than computing, begins to load the KV and returns true: the request must
+ * wait, and the event of its slot is due when the load ends. Call the function again at that time;
+ * it then returns false. */
 bool run_tiers_wait(struct run *r, uint32_t slot, uint32_t machine);
 
 /* ---- sim_run_copies.c ---- */
 
 /* Begins the checks for due copies, if answers are copied and no check is planned. */
 void run_copies_begin(struct run *r);
-/* Starts the copies that are due, and plans the next check. */
+/* Starts the copies that are due, and plans the next check if a request is open. */
 void run_copies_check(struct run *r);
 /* Does the next step of the request's copy, whose event is due. */
 void run_copy_step_end(struct run *r, uint32_t slot);

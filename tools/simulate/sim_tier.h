@@ -12,15 +12,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a kind of tier is like: of each machine, or of the store that all machines share. */
+/* Properties of a kind of tier: of the tier that each machine has, or of the store that all
+ * machines share. */
 struct sim_tier_kind {
-    double bytes; /* 0 = there is no such tier. */
-    double bytes_per_s;
-    double fixed_s; /* Time of a load without its bytes. */
+    double bytes;       /* Size of the tier; 0 = there is no such tier. */
+    double bytes_per_s; /* Rate of loads. */
+    double fixed_s;     /* Time of a load without its bytes. */
 };
 
-/* Reads texts KIND:GIB:GB/S:US (--tier) into [TIER_KIND_COUNT] kinds; kinds without a text stay as
- * they are. Returns ST_INVALID for a wrong text. */
+/* Reads texts KIND:GIB:GB/S:US (--tier) into out[TIER_KIND_COUNT]; kinds without a text stay
+ * unchanged. Returns ST_INVALID for a wrong text. */
 enum status sim_tier_kinds_read(const struct option_texts *texts, struct sim_tier_kind *out,
                                 struct error *error);
 
@@ -32,11 +33,13 @@ enum status sim_tier_open(uint64_t spans, struct sim_tier **out);
 void sim_tier_close(struct sim_tier *tier); /* NULL is fine. */
 #define SIM_TIER_SPANS_MAX (1u << 22)
 
-/* Returns the name of a span. before: the name of the span before it; 0 = it is the first one. */
+/* Returns the name of a span. before: the name of the span before this span; 0 = this span is the
+ * first. content: the number that stands for the span's tokens (sim_pool.h). */
 uint64_t sim_tier_name(uint64_t before, uint32_t content);
 /* Returns true if the tier has the span, which then counts as used now. */
 bool sim_tier_use(struct sim_tier *tier, uint64_t name);
-/* Stores the span, or uses it if it is there. May remove another span. */
+/* Stores the span, which then counts as used now. If the tier is full, removes the span that was
+ * used longest ago. Does nothing if the tier has room for no span. */
 void sim_tier_put(struct sim_tier *tier, uint64_t name);
 /* Removes all spans. */
 void sim_tier_clear(struct sim_tier *tier);

@@ -1,8 +1,8 @@
 /* sim_trace: the requests of a simulation in the order of their arrival. They come from a trace
  * (tools/trace/trace.h) or from an array. The simulation can reject a request that is too large for
- * its machines. `cleave simulate` reads a trace with it. `cleave plan` reads a trace once, and then
- * gives an array to each simulation. Each simulation has its own struct and reads it on one thread.
- * It does not select a part of a trace file or change its speed: tools/trace/window.h does. */
+ * its machines. `cleave simulate` reads a trace during the simulation. `cleave plan` reads a trace
+ * once, and then gives an array to each simulation. Each simulation has its own struct and reads it
+ * on one thread. Only tools/trace/window.h selects a part of a trace file or changes its speed. */
 #ifndef TOOLS_SIMULATE_SIM_TRACE_H
 #define TOOLS_SIMULATE_SIM_TRACE_H
 
@@ -11,7 +11,7 @@
 struct sim_arrival {
     double at_s;            /* Seconds, ≥ 0, not before the previous arrival. */
     uint64_t id;            /* Id of the trace's row. */
-    uint64_t line;          /* Line of the file. */
+    uint64_t line;          /* Line of the trace's file. */
     uint32_t prompt_tokens; /* ≥ 1. */
     uint32_t output_tokens; /* ≥ 1. */
     /* Hash ids of the prompt's blocks (struct trace_row). From a trace: valid until the next
@@ -31,13 +31,14 @@ struct sim_trace {
     const char *name;      /* Name of the trace in errors; belongs to the caller. */
     /* True: wrong rows are skipped and counted. False: a wrong row ends the run. */
     bool skip_wrong_rows;
-    /* Rows have hash ids, so requests share prefixes. On standard input: rows may have hash ids. */
+    /* A row has hash ids, so requests share prefixes. True also for a Mooncake trace on standard
+     * input, whose rows are not known yet. */
     bool has_prefixes;
     uint64_t rejected;           /* Number of requests that sim_trace_reject skipped. */
     struct error first_rejected; /* Why the first request was rejected. */
 };
 
-/* Opens a trace. name: a file or a synthetic workload, as in trace_open; it must outlive the trace.
+/* Opens a trace. name: a file or a synthetic workload, as in trace_open; must outlive the trace.
  * skip_wrong_rows: see struct sim_trace. seed: for a synthetic workload. Returns the errors of
  * trace_open. */
 enum status sim_trace_open(struct sim_trace *trace, const char *name, bool skip_wrong_rows,
@@ -55,8 +56,8 @@ void sim_trace_close(struct sim_trace *trace);
 enum status sim_trace_next(struct sim_trace *trace, struct sim_arrival *out, bool *end_out,
                            struct error *error);
 
-/* Rejects an arrival that only the simulation knows to be wrong, e.g. larger than any machine.
- * Returns ST_OK if wrong rows are skipped, else ST_INVALID. */
+/* Rejects an arrival that only the simulation can find wrong, e.g. larger than any machine. Returns
+ * ST_OK if wrong rows are skipped, else ST_INVALID. */
 enum status sim_trace_reject(struct sim_trace *trace, const struct sim_arrival *arrival,
                              const char *reason, struct error *error);
 

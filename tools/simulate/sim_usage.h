@@ -2,8 +2,8 @@
  * changes at certain moments, e.g. the share of a machine's KV memory that is held; its means over
  * intervals of equal length are kept. The number of intervals is fixed: when the time exceeds the
  * last interval, all intervals become twice as long, so memory does not grow. `cleave simulate` and
- * `cleave plan` open it, and sim_run or splitwise_run sets the levels, all on one thread. It draws
- * nothing: sim_usage_show.h does. */
+ * `cleave plan` open the struct, and sim_run or splitwise_run sets the levels, all on the main
+ * thread. This part draws nothing: sim_usage_show.h does. */
 #ifndef TOOLS_SIMULATE_SIM_USAGE_H
 #define TOOLS_SIMULATE_SIM_USAGE_H
 
@@ -16,13 +16,14 @@
 
 /* Gauges of one machine. */
 enum sim_usage_level {
-    SIM_USAGE_PROMPT, /* Share of its devices that computes prompts. */
-    SIM_USAGE_DECODE, /* Share of its devices that computes decodes. */
-    SIM_USAGE_KV,     /* Share of its KV memory that is held. */
-    SIM_USAGE_BATCH,  /* Requests in its batches in flight. */
+    SIM_USAGE_PROMPT, /* Share of the machine's devices that computes prompts. */
+    SIM_USAGE_DECODE, /* Share of the machine's devices that computes decodes. */
+    SIM_USAGE_KV,     /* Share of the machine's KV memory that is held. */
+    SIM_USAGE_BATCH,  /* Requests in the machine's batches in flight. */
     SIM_USAGE_LEVELS
 };
 
+/* Gauges of the cluster. */
 enum sim_usage_cluster_level {
     SIM_USAGE_OPEN,   /* Requests that have arrived and not ended. */
     SIM_USAGE_QUEUED, /* Open requests whose prompt has not begun. */
@@ -30,8 +31,8 @@ enum sim_usage_cluster_level {
 };
 
 struct sim_usage_gauge {
-    double level;
-    double since_s;                   /* Time up to which the level is in `sums`. */
+    double level;                     /* Current level. */
+    double since_s;                   /* Time up to which the levels are in `sums`. */
     double sums[SIM_USAGE_INTERVALS]; /* Level × seconds. */
 };
 
@@ -50,20 +51,24 @@ struct sim_usage {
 enum status sim_usage_open(struct sim_usage *usage, uint32_t machine_count);
 void sim_usage_close(struct sim_usage *usage); /* All zeros are fine. */
 
-/* Set a gauge to `value` from now_s on. The times of one gauge must not decrease. */
+/* Sets a machine's gauge to `value` from now_s on. Here and in sim_usage_set_cluster: the times of
+ * one gauge must not decrease. */
 void sim_usage_set(struct sim_usage *usage, uint32_t machine, enum sim_usage_level level,
                    double value, double now_s);
+/* Sets a gauge of the cluster to `value` from now_s on. */
 void sim_usage_set_cluster(struct sim_usage *usage, enum sim_usage_cluster_level level,
                            double value, double now_s);
 /* Ends the recording at now_s. */
 void sim_usage_end(struct sim_usage *usage, double now_s);
 
-/* Returns the number of intervals up to the end of the recording. Requires that the recording has
- * ended, as do the two functions below. */
+/* Returns the number of intervals up to the end of the recording. Here and in the two functions
+ * below: requires that the recording has ended. */
 uint32_t sim_usage_count(const struct sim_usage *usage);
-/* Return the mean of a level in interval `interval`; the last interval ends with the recording. */
+/* Returns the mean of a machine's level in interval `interval`; the last interval ends with the
+ * recording. */
 double sim_usage_mean(const struct sim_usage *usage, uint32_t machine, enum sim_usage_level level,
                       uint32_t interval);
+/* Returns the mean of a cluster's level in interval `interval`. */
 double sim_usage_cluster_mean(const struct sim_usage *usage, enum sim_usage_cluster_level level,
                               uint32_t interval);
 

@@ -1,7 +1,8 @@
 /* simulate: the command `cleave simulate`. It simulates a trace on a cluster (simulate_trace.h),
- * simulates the cases of a directory of reference results and compares (splitwise/reference.h), or
- * gives a gateway's event log to the scheduler again (replay_log.h). The program's main() calls it;
- * all work is done on the main thread. It starts no machine and computes no model. */
+ * simulates the cases of a directory of reference results and compares its results with them
+ * (splitwise/reference.h), or gives a gateway's event log to the scheduler again (replay_log.h).
+ * The program's main() calls it; all work is done on the main thread. It starts no machine and
+ * computes no model. */
 #ifndef TOOLS_SIMULATE_SIMULATE_H
 #define TOOLS_SIMULATE_SIMULATE_H
 

@@ -1,6 +1,6 @@
 /* simulate_html: the report of one simulation (--html): one HTML file without references to other
- * files. simulate_trace.c calls it on the main thread, after the simulation. It computes no
- * results: its caller passes two functions that print them. */
+ * files. simulate_trace.c calls it on the main thread, after the simulation. This part computes no
+ * results: the caller passes two functions that print the results. */
 #ifndef TOOLS_SIMULATE_SIMULATE_HTML_H
 #define TOOLS_SIMULATE_SIMULATE_HTML_H
 

@@ -1,7 +1,7 @@
 /* simulate_options: the command line of `cleave simulate`, as values; simulate_options.c has each
  * option's help text. simulate_main.c reads the options once on the main thread (common/options.h);
- * simulate_trace.c and simulate_html.c read the struct. Texts point into the caller's arguments;
- * NULL = not given. This part opens no files. */
+ * simulate_trace.c and simulate_html.c read the struct. Texts point into the caller's arguments or
+ * are literals; NULL = not given. This part opens no files. */
 #ifndef TOOLS_SIMULATE_SIMULATE_OPTIONS_H
 #define TOOLS_SIMULATE_SIMULATE_OPTIONS_H
 
@@ -10,8 +10,8 @@
 #define SIMULATE_MACHINES_MAX 32 /* Most values of --machines. */
 
 struct simulate_options {
-    int argc; /* Arguments from the subcommand on; the caller sets them. */
-    char **argv;
+    int argc;           /* Number of `argv`; the caller sets argc and argv. */
+    char **argv;        /* The arguments from the subcommand on. */
     const char *config; /* A file; NULL = the default config. */
     /* Exactly one of trace, reference and replay_log is set. */
     const char *trace;      /* A trace or a synthetic workload. */
@@ -25,13 +25,14 @@ struct simulate_options {
     const char *events;     /* File for the scheduler's events. */
     const char *html;       /* File for a report. */
     const char *plot;       /* File for a picture of the machines' use. */
+    /* A wrong row of the trace ends the simulation with an error, or is skipped. */
     enum { SIMULATE_BAD_ROW_REFUSE, SIMULATE_BAD_ROW_SKIP } on_bad_row;
-    bool json;
+    bool json;                    /* Print the results as JSON, and the tables to standard error. */
     struct option_texts machines; /* COUNT:POOL:FILE each; none = the config's machines. */
     double acceptance;            /* Probability that a drafted token is right; 0 = no drafts. */
     struct option_texts tiers;    /* KIND:GIB:GB/S:US each. */
     double message_us;            /* Time of a message between gateway and machine. */
-    double failure_s;             /* Mean time until a machine fails; 0 = never. */
+    double failure_s;             /* Mean time until a machine fails at random; 0 = never. */
     double repair_s;              /* Time until a failed machine is up again. */
     const char *kills;            /* File with failures at given times. */
     uint64_t cores;               /* Cores that all machines share; 0 = each machine has its own. */

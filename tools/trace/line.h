@@ -1,7 +1,7 @@
 /* trace_line: the line of a trace file that was read last, its position, and the columns of the
- * header. trace.c and the readers of the formats (csv.c, mooncake.c) share it, on the thread that
- * reads the trace. No other file may include this header. A reader sees one line at a time; trace.c
- * compares a row with the rows before it. */
+ * header. trace.c and the readers of the formats (csv.c, mooncake.c) share the struct, on the
+ * thread that reads the trace. No other file may include this header. A reader sees one line at a
+ * time; trace.c compares a row with the row before it. */
 #ifndef TOOLS_TRACE_LINE_H
 #define TOOLS_TRACE_LINE_H
 
@@ -23,7 +23,7 @@ enum trace_column {
 
 struct trace_line {
     char *path;      /* The file's name in errors. */
-    char *text;      /* Without the end of the line. */
+    char *text;      /* The line, without its line feed. */
     uint64_t number; /* Line of the file, from 1. */
 
     uint32_t header_columns; /* Columns of a CSV's header; every row must have this number. */
@@ -38,7 +38,7 @@ struct trace_line {
     uint32_t block_room;
 };
 
-/* What a line says, before it is compared with other rows. */
+/* What a line says, before the row is compared with the row before it. */
 struct trace_raw {
     int64_t ticks; /* The file's time, in units of 1 / TRACE_TICKS_PER_S seconds. */
     double at_s;   /* The file's time in seconds; exact if the file has seconds. */
@@ -59,10 +59,12 @@ enum status trace_line_wrong(const struct trace_line *line, const char *name, co
  * ST_INVALID: a column is missing. */
 enum status trace_csv_header(struct trace_line *line, enum trace_format *format,
                              struct error *error);
-/* Read the line as a row of a CSV (which cuts line->text) or as a JSON object of Mooncake.
- * ST_INVALID: a field is missing or wrong. ST_NO_MEMORY: memory runs out. */
+/* Reads the line as a row of a CSV. Cuts line->text into pieces. ST_INVALID: a field is missing or
+ * wrong. */
 enum status trace_csv_row(struct trace_line *line, enum trace_format format, struct trace_raw *out,
                           struct error *error);
+/* Reads the line as a JSON object of Mooncake. ST_INVALID: a field is missing or wrong.
+ * ST_NO_MEMORY: memory runs out. */
 enum status trace_mooncake_row(struct trace_line *line, struct trace_raw *out, struct error *error);
 
 #endif

@@ -1,8 +1,8 @@
 /* trace_stats: the statistics of a trace: number of requests, arrivals, lengths, and how many
  * tokens a KV cache would hold at each time, for computing times that the caller gives. Lengths are
  * exact. Rows are added one by one and not kept; memory is limited by the longest length and a
- * million intervals. `cleave trace` (main.c, show.c) calls it on the main thread. It reads no file
- * and simulates no machine: it assumes that no request waits. */
+ * million intervals. `cleave trace` (main.c, show.c) calls the functions on the main thread. They
+ * read no file and simulate no machine: they assume that no request waits. */
 #ifndef TOOLS_TRACE_STATS_H
 #define TOOLS_TRACE_STATS_H
 
@@ -38,9 +38,11 @@ void trace_stats_close(struct trace_stats *stats); /* NULL is fine. */
  * runs out. */
 enum status trace_stats_add(struct trace_stats *stats, const struct trace_row *row);
 
-/* Return the number of rows, and the times of the first and last row in seconds. */
+/* Returns the number of rows. */
 uint64_t trace_stats_count(const struct trace_stats *stats);
+/* Returns the time of the first row in seconds; 0 = no rows. */
 double trace_stats_first_s(const struct trace_stats *stats);
+/* Returns the time of the last row in seconds; 0 = no rows. */
 double trace_stats_last_s(const struct trace_stats *stats);
 /* Returns the coefficient of variation of the gaps between requests (1 for a Poisson process); 0 =
  * fewer than two requests, or all at the same time. */
@@ -55,9 +57,10 @@ uint32_t trace_stats_quantile(const struct trace_stats *stats, enum trace_length
 uint64_t trace_stats_up_to(const struct trace_stats *stats, enum trace_length length,
                            uint32_t tokens);
 
-/* Return the number of hash ids of blocks, and how many of them occurred before. With six million
- * different ids, about one new id in a thousand is counted as if it had occurred before. */
+/* Returns the number of hash ids of blocks in all rows. */
 uint64_t trace_stats_blocks(const struct trace_stats *stats);
+/* Returns how many of these hash ids had occurred earlier in the trace. With six million different
+ * ids, about one new id in a thousand is counted as if it had occurred earlier. */
 uint64_t trace_stats_blocks_again(const struct trace_stats *stats);
 
 /* Returns the table over time, from time 0 to the last request: at most `count_max` intervals,

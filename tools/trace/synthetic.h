@@ -10,8 +10,8 @@
  * prompt=LENGTHS and output=LENGTHS, or lengths=FILE; seed=N. LENGTHS is fixed:N,
  * uniform:LEAST:MOST or lognormal:MEDIAN:SIGMA. With lengths=FILE each request gets both lengths of
  * a random row of the file; of a file with more than 2^20 rows, 2^20 are drawn at random and used.
- * With a wrong row of the file trace_synthetic_open fails; with `skip` the row is left out. The
- * same text and seed give the same requests.
+ * A wrong row of the file is left out with `skip`; otherwise trace_synthetic_open fails. The same
+ * text, file and seed always give the same requests.
  *
  * trace.c calls it, on the thread that reads the trace; other parts use trace.h, which takes such a
  * text in place of a file. It does not wait: the times are only numbers. */
@@ -22,12 +22,14 @@
 
 struct trace_synthetic;
 
-/* Returns true if the text begins with the name of a kind of arrivals and a colon; false = it is
- * the name of a file. */
+/* Returns true if the text begins with the name of a kind of arrivals and a colon; false = the text
+ * is the name of a file. */
 bool trace_is_synthetic(const char *text);
 
-/* Parses the text, and reads the file of lengths=FILE. seed: used if the text has no seed. skip:
- * true = wrong rows of the file are skipped. The error names the key and what was wanted. */
+/* Parses the text, and reads the file of lengths=FILE. Requires trace_is_synthetic(text). seed:
+ * used if the text has no seed. skip: true = wrong rows of the file are skipped. ST_INVALID: the
+ * text is wrong; the error names the key and what was wanted. ST_TOO_LARGE: the text is too long.
+ * Other errors are those of trace_open and trace_next for the file. */
 enum status trace_synthetic_open(const char *text, uint64_t seed, bool skip,
                                  struct trace_synthetic **synthetic_out, struct error *error);
 void trace_synthetic_close(struct trace_synthetic *synthetic); /* NULL is fine. */

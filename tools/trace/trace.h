@@ -18,7 +18,7 @@
 #include <stdio.h>
 
 #define TRACE_TOKENS_MAX 10000000 /* A longer request is taken for a broken row. */
-/* Tokens of a block that one of Mooncake's hash ids stands for, if its row has no block_tokens. */
+/* Tokens of each block (one hash id) of a Mooncake row that has no block_tokens. */
 #define TRACE_BLOCK_TOKENS 512
 
 enum trace_format {
@@ -40,12 +40,13 @@ struct trace_row {
     /* Seconds from the first row, ≥ 0 and never less than in the row before. TRACE_SPLITWISE: the
      * time that the file has. */
     double at_s;
-    /* The file's request_id; without one, the number of rows before, right and wrong. */
+    /* The file's request_id; without a request_id, the number of rows before this row, right and
+     * wrong. */
     uint64_t id;
     uint64_t line;          /* Line of the file, from 1. */
-    uint32_t prompt_tokens; /* Both lengths are from 1 to TRACE_TOKENS_MAX. */
-    uint32_t output_tokens;
-    const int64_t *blocks; /* Hash ids of the prompt's blocks, valid until the next row is read. */
+    uint32_t prompt_tokens; /* Length of the prompt: 1 to TRACE_TOKENS_MAX. */
+    uint32_t output_tokens; /* Length of the answer: 1 to TRACE_TOKENS_MAX. */
+    const int64_t *blocks;  /* Hash ids of the prompt's blocks, valid until the next row is read. */
     /* Number of hash ids, at most one per block of the prompt; 0 = the trace has none. */
     uint32_t block_count;
     uint32_t block_tokens; /* Tokens of each block; > 0 if there is a block. */
@@ -67,8 +68,8 @@ struct trace;
  * trace. ST_NO_MEMORY: memory runs out. The error names file, line and what was wanted. */
 enum status trace_open(const struct trace_options *options, struct trace **trace_out,
                        struct error *error);
-/* Reads from an open file. Takes ownership of `file`, also on errors. options->name is the file's
- * name in errors. */
+/* Does what trace_open does, for an open file. Takes ownership of `file`, also on errors.
+ * options->name is the file's name in errors. */
 enum status trace_open_file(FILE *file, const struct trace_options *options,
                             struct trace **trace_out, struct error *error);
 void trace_close(struct trace *trace); /* NULL is fine. */
@@ -85,7 +86,8 @@ void trace_row_write(FILE *out, const struct trace_row *row);
 
 /* Returns the format that was found. */
 enum trace_format trace_format(const struct trace *trace);
-/* Returns the number of wrong rows that were skipped so far. */
+/* Returns the number of wrong rows that were skipped so far; of a synthetic workload, the skipped
+ * rows of its file. */
 uint64_t trace_skipped(const struct trace *trace);
 /* Returns why the first skipped row was wrong, valid until the trace is closed; "" = no row was
  * skipped. */

@@ -1,6 +1,6 @@
-/* splitwise_batch: the queues of a splitwise_machine, and the choice of its next batch. Only
- * machine.c calls it, on the thread of its simulation; the machine owns the queues. It knows no
- * times: machine.c computes how long a batch runs. */
+/* splitwise_batch: the queues of a splitwise_machine, and the choice of the machine's next batch.
+ * Only machine.c calls it, on the thread of its simulation; the machine owns the queues. This part
+ * knows no times: machine.c computes how long a batch runs. */
 #ifndef TOOLS_SIMULATE_SPLITWISE_BATCH_H
 #define TOOLS_SIMULATE_SPLITWISE_BATCH_H
 
@@ -32,15 +32,15 @@ static inline bool splitwise_is_prompt(uint32_t task)
     return task % 2 == SPLITWISE_PROMPT;
 }
 
-/* splitwise_task_memory returns the memory that the task takes when it first runs, in tokens of KV.
- * splitwise_task_rows returns the tokens that the task computes in each iteration. */
+/* Returns the memory that the task takes when it first runs, in tokens of KV. */
 uint32_t splitwise_task_memory(const struct splitwise_machine *m, uint32_t task);
+/* Returns the number of tokens that the task computes in each iteration. */
 uint32_t splitwise_task_rows(const struct splitwise_machine *m, uint32_t task);
 
 /* Adds the task to the machine's `pending`. */
 void splitwise_pending_add(struct splitwise_machine *m, uint32_t task);
-/* Adds the task to the machine's `waiting`. Requires that it is the request's first task on this
- * machine and in no batch. */
+/* Adds the task to the machine's `waiting`. Requires that the task is in no batch and is the first
+ * task of its request on this machine that has not ended. */
 void splitwise_waiting_add(struct splitwise_machine *m, uint32_t task);
 
 /* Chooses the next batch: displaces decodes that do not stay, and takes in new tasks. Updates

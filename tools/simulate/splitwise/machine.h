@@ -3,12 +3,12 @@
  *
  * This part is not sched_machine with other parameters, because the model differs: a request is two
  * tasks, a prompt that is never cut into chunks and a decode. A batch holds tasks, not tokens. A
- * decode that is displaced from a batch keeps its memory. Tasks that were preempted (passed over)
- * more often go first. A batch of decodes runs many iterations in one piece (a run); an arrival
- * cuts the run at the next boundary between iterations. A task takes all its memory when it first
- * runs. sched_machine, in contrast, cuts prompts, lets every decode take part, reserves memory
- * before the prompt runs, and decides again after each decode step. Everything between machines
- * (pools, routing) is the server's own sched_cluster.
+ * decode that is displaced from a batch keeps its memory. Tasks that were passed over (here called
+ * preempted) preemptions_max times go first. A batch of decodes runs many iterations in one piece
+ * (a run); an arrival cuts the run at the next boundary between iterations. A task takes all its
+ * memory when it first runs. sched_machine, in contrast, cuts prompts, lets every decode take part,
+ * reserves memory before the prompt runs, and decides again after each decode step. Everything
+ * between machines (pools, routing) is the server's own sched_cluster.
  *
  * Properties of the reference that no server should have (all in machine.c and batch.c): the queue
  * of tasks is sorted on insertion by a number that changes later. A decode whose prompt runs on the
@@ -51,19 +51,20 @@ struct splitwise_task {
     uint8_t state; /* enum splitwise_state (batch.h). */
     /* The task is in `waiting`, and every build after build since_build adds a preemption. */
     bool counts_builds;
-    uint32_t preemptions; /* Preemptions before that build. */
-    uint32_t since_build; /* Value of the machine's `builds`. */
-    uint32_t next;        /* Next task in a list of the machine. */
-    uint32_t previous;
+    uint32_t preemptions; /* Preemptions up to build since_build. */
+    uint32_t since_build; /* The machine's `builds` when the task entered `waiting`. */
+    uint32_t next;        /* Next task in a list of the machine; SPLITWISE_NONE = none. */
+    uint32_t previous;    /* Previous task in this list; SPLITWISE_NONE = none. */
 };
 
 /* A request with its two tasks. */
 struct splitwise_request {
     double arrival_s;
     uint32_t prompt_tokens;
-    uint32_t answer_tokens; /* Tokens of the decode: one less than the answer's. */
+    uint32_t answer_tokens; /* Tokens of the decode: the answer's tokens except the first. */
     uint32_t answer_left;   /* Tokens left to decode; valid while the decode is in no batch. */
-    /* Memory held for the request, by the decode's machine or else by the prompt's. */
+    /* Tokens of KV that the request holds on the machine of its prompt or, after a transfer, on the
+     * machine of its decode. */
     uint32_t held_tokens;
     uint64_t chosen_build; /* Last build that chose a task of the request. */
     struct splitwise_task tasks[2];
@@ -93,25 +94,25 @@ struct splitwise_machine {
     struct splitwise_array pending; /* Tasks in no batch, in the order of batch.c. */
     /* The first task of each request in `pending`, by the request's arrival. */
     struct splitwise_array waiting;
-    struct splitwise_list prompts; /* The prompts in `pending`, by their arrival here. */
+    struct splitwise_list prompts; /* The prompts in `pending`, by arrival at the machine. */
     /* The displaced decodes in `pending`, in the order of their displacement. */
     struct splitwise_list blocked;
     uint32_t builds; /* Number of batches built so far. */
 
-    uint32_t batch[SPLITWISE_BATCH_TASKS];
-    /* Value of `iterations` after the task's last iteration. */
+    uint32_t batch[SPLITWISE_BATCH_TASKS]; /* [batch_count]: tasks of the current batch. */
+    /* [batch_count]: value of `iterations` after the task's last iteration. */
     uint32_t ends_at[SPLITWISE_BATCH_TASKS];
     uint32_t batch_count;
-    uint32_t batch_prompts;
-    uint64_t batch_tokens;
-    uint32_t ends_at_min; /* Smallest of ends_at; used for batches of decodes. */
-    uint32_t iterations;  /* Iterations that have been run. */
-    uint64_t displaced;   /* Decodes that left a batch before their end. */
+    uint32_t batch_prompts; /* Prompts in the batch. */
+    uint64_t batch_tokens;  /* Tokens that an iteration of the batch computes. */
+    uint32_t ends_at_min;   /* Smallest of ends_at; used for batches of decodes. */
+    uint32_t iterations;    /* Iterations that have been run. */
+    uint64_t displaced;     /* Decodes that left a batch before their end. */
 
     double iteration_s;    /* Time of one iteration of the current run. */
     double run_iterations; /* Iterations of the current run. */
     double run_ends_s;     /* Valid while batch_count > 0. */
-    bool run_cut;          /* The current run ends at its next iteration: an event cut it. */
+    bool run_cut;          /* An event has cut the run: it ends with the current iteration. */
     bool out_of_memory;    /* An array could not grow, so the simulation must stop. */
 };
 
@@ -122,12 +123,13 @@ void splitwise_machine_init(struct splitwise_machine *m, uint32_t index,
                             uint32_t memory_tokens);
 void splitwise_machine_done(struct splitwise_machine *m);
 
-/* Adds an arriving task: a prompt, or a decode that comes with its KV or together with its prompt.
- * If the machine is idle, starts a run with the task; if the task fits the batch, cuts the run. */
+/* Adds an arriving task: a prompt, or a decode that arrives with its KV or together with its
+ * prompt. If no batch runs and the task fits the memory, starts a run. If the task can join the
+ * batch (for a prompt: perhaps in place of decodes), cuts the run. */
 void splitwise_machine_arrive(struct splitwise_machine *m, uint32_t slot, enum splitwise_kind kind,
                               double now_s);
-/* Reports that a transfer from this machine has ended, which has freed its memory. Starts or cuts a
- * run as splitwise_machine_arrive does. */
+/* Reports that a transfer from this machine has ended; the caller has freed the memory of the KV.
+ * Starts or cuts a run as splitwise_machine_arrive does for the first task of `pending`. */
 void splitwise_machine_transfer_end(struct splitwise_machine *m, double now_s);
 
 /* Ends the run; call it at run_ends_s. Ended tasks leave the batch; their numbers, at most

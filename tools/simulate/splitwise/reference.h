@@ -1,8 +1,9 @@
 /* reference: simulates the cases of a directory of reference results with the policy
  * splitwise-compat, and compares the times of each request. The directory holds cases.json,
- * perf_model.csv, and for each case its trace under traces/ and its results next to cases.json.
- * `cleave simulate --reference` (simulate_main.c) calls it on the main thread. It prints nothing,
- * and it makes no reference results: the simulator of the Splitwise paper made them. */
+ * perf_model.csv and, for each case NAME, NAME.csv with the reference's results and a trace in
+ * traces/. `cleave simulate --reference` (simulate_main.c) calls this part on the main thread. It
+ * prints nothing, and it makes no reference results: the simulator of the Splitwise paper made
+ * them. */
 #ifndef TOOLS_SIMULATE_SPLITWISE_REFERENCE_H
 #define TOOLS_SIMULATE_SPLITWISE_REFERENCE_H
 
@@ -20,9 +21,9 @@ struct reference_result {
     double tbt_difference_s;  /* Largest difference of TBT. */
     double e2e_difference_s;  /* Largest difference of E2E. */
     double wall_s; /* Wall-clock time of the simulation, without reading the reference's results. */
-    /* True if slo_met and reference_slo_met can be compared. This requires that the case says
-     * whether the reference met the paper's SLO, and that perf_model.csv has the times of the idle
-     * machine by which the SLO is defined. */
+    /* slo_met and reference_slo_met can be compared. This requires that the case says whether the
+     * reference met the paper's SLO, and that perf_model.csv has the times of the idle machine by
+     * which the SLO is defined. */
     bool slo_known;
     bool slo_met;           /* This simulation meets the SLO. */
     bool reference_slo_met; /* The reference met the SLO. */
@@ -34,7 +35,7 @@ struct reference_result {
 
 typedef void (*reference_case_call)(void *self, const struct reference_result *result);
 
-/* Runs the cases in order, and calls `each` after each case; the result is valid during the call.
+/* Runs the cases in order, and calls `each` after each case; *result is valid during the call.
  * Differences are no error. The first error ends the run; its text names the file and what is wrong
  * in it, except for ST_NO_MEMORY. */
 enum status reference_run(const char *directory, reference_case_call each, void *self,

@@ -1,6 +1,6 @@
-/* reference_expected: owns the reference's results of one case: id, TTFT, TBT and E2E of each
- * request. The whole file is read at once; the caller takes each row once. reference.c calls it on
- * the main thread, and compares the rows itself. */
+/* reference_expected: the reference's results of one case: id, TTFT, TBT and E2E of each request.
+ * The whole file is read at once; the caller takes each row once. reference.c calls the functions
+ * on the main thread, and compares the rows itself. */
 #ifndef TOOLS_SIMULATE_SPLITWISE_REFERENCE_EXPECTED_H
 #define TOOLS_SIMULATE_SPLITWISE_REFERENCE_EXPECTED_H
 
@@ -23,7 +23,8 @@ struct reference_expected {
     uint64_t untaken; /* Rows that were not taken. */
 };
 
-/* Reads the CSV file. Errors name file and line. */
+/* Reads the CSV file; reference_expected_done frees the rows. Errors name the file, and the line if
+ * a line is wrong. */
 enum status reference_expected_read(struct reference_expected *out, const char *path,
                                     struct error *error);
 void reference_expected_done(struct reference_expected *expected);

@@ -2,8 +2,8 @@
  * splitwise-compat): the server's cluster-level scheduler with options that make it decide like the
  * paper's, machines like the paper's (machine.h), and transfers that do not slow each other down.
  * The results agree with the reference to 1e-9 s (reference.h). `cleave simulate` calls it on the
- * main thread, `cleave plan` on any worker thread: a run owns all its state and uses virtual time
- * only. It knows no profile, no failures and no layer-wise transfers: sim_run.h does. */
+ * main thread, `cleave plan` on any thread: a run owns all its state and uses virtual time only.
+ * This part simulates no profile, no failures and no layer-wise transfers: sim_run.h does. */
 #ifndef TOOLS_SIMULATE_SPLITWISE_SPLITWISE_H
 #define TOOLS_SIMULATE_SPLITWISE_SPLITWISE_H
 
@@ -15,7 +15,7 @@
 /* A machine. */
 struct splitwise_host {
     enum pool home;                 /* Pool of the machine; POOL_MIXED for the baseline. */
-    const struct cost_curve *curve; /* Times of its batches; must outlive the run. */
+    const struct cost_curve *curve; /* Times of the machine's batches; must outlive the run. */
     uint64_t memory_bytes;          /* Memory for weights and KV. */
 };
 
@@ -27,19 +27,21 @@ struct splitwise_setup {
     uint64_t kv_bytes_per_token;        /* KV of one token in all layers. */
     double link_bytes_per_s;            /* Rate of each transfer of KV. */
     double retry_s; /* Seconds after which a transfer that found no memory tries again. */
-    uint32_t prompt_queue_threshold_tokens;
-    struct splitwise_options machine; /* Limits of a machine's batches. */
+    uint32_t prompt_queue_threshold_tokens; /* See struct sched_cluster_options. */
+    struct splitwise_options machine;       /* Limits of a machine's batches. */
     /* Most open requests, for which memory is allocated; 0 = SCHED_REQUESTS_MAX. */
     uint32_t open_max;
-    /* Receives the use of the machines. The caller opens it for the number of machines; the run
-     * ends it. Requests with a task in no batch are counted as queued. NULL = none. */
+    /* Receives the use of the machines. The caller opens the struct for the number of machines and
+     * sets the names; the run ends the recording. Requests with a task in no batch are counted as
+     * queued. NULL = none. */
     struct sim_usage *usage;
     /* The run ends with ST_CANCELLED when *stop is true, e.g. set by `done`; NULL = never. */
     const bool *stop;
 };
 
-/* Sets the paper's values: 200 GiB/s, 1 s, 8192 tokens; batches of 512 tasks and 2048 tokens, 4
- * preemptions. */
+/* Sets the paper's values: link_bytes_per_s 200 GiB/s, retry_s 1, prompt_queue_threshold_tokens
+ * 8192; in `machine`: batch_tasks_max 512, batch_tokens_max 2048, preemptions_max 4. Sets all other
+ * fields to 0. */
 void splitwise_setup_default(struct splitwise_setup *out);
 
 /* The times of a request that has ended. */
@@ -53,9 +55,9 @@ struct splitwise_result {
 };
 
 struct splitwise_totals {
-    uint64_t requests; /* Requests that were served. */
-    uint64_t events;
-    uint64_t transfers;
+    uint64_t requests;  /* Requests that were served. */
+    uint64_t events;    /* Events of the simulation and of the scheduler. */
+    uint64_t transfers; /* Transfers of KV that have begun. */
     uint64_t retries;   /* Tries of transfers that found no memory. */
     uint64_t displaced; /* Decodes that left a batch before their end. */
     uint64_t moves;     /* Moves of machines between pools. */
@@ -68,9 +70,9 @@ struct splitwise_totals {
 
 typedef void (*splitwise_done_call)(void *self, const struct splitwise_result *result);
 
-/* Runs the whole trace and calls `done` at the end of each request. Returns the errors of the
- * trace; ST_INVALID for a request that is larger than any machine (unless the trace skips wrong
- * rows); ST_NO_RESOURCE: more than open_max requests are open; ST_CANCELLED: see setup->stop;
+/* Runs the whole trace and calls `done` when a request is served. Returns the errors of the trace;
+ * ST_INVALID for a request that is larger than any machine (unless the trace skips wrong rows);
+ * ST_NO_RESOURCE: more than open_max requests are open; ST_CANCELLED: see setup->stop;
  * ST_NO_MEMORY: memory runs out. */
 enum status splitwise_run(const struct splitwise_setup *setup, struct sim_trace *trace,
                           splitwise_done_call done, void *self, struct splitwise_totals *out,
