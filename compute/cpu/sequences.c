@@ -155,9 +155,13 @@ static void store_row(const struct store_job *job, const struct compute_sequence
     size_t head_bytes = compute_kv_block_bytes(kv->block_tokens, 1, kv->head_dim, kv->dtype);
     for (uint32_t h = 0; h < job->head_count; h++)
         kernels->rope(&rope, q + (size_t)h * dim);
+    /* All heads are rotated before the first one is stored. `store` reads k in vectors, and the CPU
+     * cannot take them from several shorter writes that still wait: these would wait for the writes
+     * of the head before, whose lines may come from memory. */
+    for (uint32_t h = 0; h < kv->head_count; h++)
+        kernels->rope(&rope, k + (size_t)h * dim);
     for (uint32_t h = 0; h < kv->head_count; h++) {
         size_t at = (size_t)h * dim;
-        kernels->rope(&rope, k + at);
         kernels->store(kv, block + h * head_bytes, position % kv->block_tokens, k + at, v + at);
     }
 }
