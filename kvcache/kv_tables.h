@@ -19,7 +19,8 @@
 struct kv_tables {
     kv_block_id *ids; /* [groups][stride]; the table of group g begins at ids + g * stride. */
     uint32_t stride;  /* Entries of each table: the most spans of the request. */
-    uint32_t keep;    /* In groups with a window, own blocks of the request (layer_groups_keep). */
+    /* In groups with a window, own blocks of the request (layer_groups_spans_kept). */
+    uint32_t keep;
     /* In groups without a window, the first cached_spans entries name blocks of the prefix
      * cache. */
     uint32_t cached_spans;
@@ -58,7 +59,7 @@ void kv_tables_free(const struct kv_tables *tables, const struct layer_groups *g
 
 /* Stores the ids of the blocks of the spans [first, end), group after group; in groups with a
  * window, of the spans [window_first, end) instead. Returns the number of ids
- * (layer_groups_between). */
+ * (layer_groups_blocks_between). */
 uint32_t kv_tables_list(const struct kv_tables *tables, const struct layer_groups *groups,
                         uint32_t first, uint32_t end, uint32_t window_first, kv_block_id *ids_out);
 /* Sets the entries whose ids kv_tables_list stores, in the same order. */

@@ -308,7 +308,7 @@ static enum status process_write(struct kv_targets *t, const struct target_proce
 {
     struct transport *transport = t->options.transport;
     const struct layer_groups *groups = &t->options.arena.groups;
-    const uint32_t group = layer_groups_find(groups, push->layer);
+    const uint32_t group = layer_groups_group_of(groups, push->layer);
     const bool windowed = layer_groups_windowed(groups, group);
     const uint32_t end = push->first + push->count;
     const uint32_t group_first = windowed ? push->window_first : push->full_first;

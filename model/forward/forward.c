@@ -183,7 +183,7 @@ static void pass_run(struct pass *pass)
 static struct forward_layer layer_at(const struct model *m, const struct model_kv *kv, uint32_t i)
 {
     struct forward_layer layer = {.index = i,
-                                  .group = layer_groups_find(&kv->groups, m->first_layer + i),
+                                  .group = layer_groups_group_of(&kv->groups, m->first_layer + i),
                                   .weights = &m->layers[i]};
     const size_t row = layer_groups_rows(&kv->groups, m->first_layer, m->first_layer + i + 1) - 1;
     layer.kv = (struct compute_kv){

@@ -122,9 +122,9 @@ static uint32_t reservation_pin(struct sim_machine *m, sched_slot slot)
                     task->local ? KV_PREFIX_WHOLE_WINDOW : answer_first(m, task));
     task->cached = holding->tables.cached_spans * m->block_tokens;
     sched_memory_window_held_set(m->memory, slot, holding->tables.window_cached_spans);
-    return layer_groups_taken(groups_of(m), sched_memory_blocks(m->memory, slot)->spans,
-                              holding->tables.cached_spans, holding->tables.window_cached_spans,
-                              holding->tables.keep);
+    return layer_groups_blocks_to_take(groups_of(m), sched_memory_blocks(m->memory, slot)->spans,
+                                       holding->tables.cached_spans,
+                                       holding->tables.window_cached_spans, holding->tables.keep);
 }
 
 static void reservation_unpin(struct sim_machine *m, sched_slot slot)
@@ -210,9 +210,9 @@ void sim_kv_prompt_take(struct sim_machine *m, sched_slot slot)
 static uint32_t prompt_blocks(const struct sim_machine *m, sched_slot slot)
 {
     const struct kv_tables *tables = &m->holdings[slot].tables;
-    return layer_groups_taken(groups_of(m),
-                              sched_memory_spans_of(memory_of(m), m->tasks[slot].prompt_tokens),
-                              tables->cached_spans, tables->window_cached_spans, tables->keep);
+    return layer_groups_blocks_to_take(
+        groups_of(m), sched_memory_spans_of(memory_of(m), m->tasks[slot].prompt_tokens),
+        tables->cached_spans, tables->window_cached_spans, tables->keep);
 }
 
 /* Tells the scheduler what is left of the prompt to compute. */

@@ -122,8 +122,9 @@ void sim_kv_close(struct sim_machine *m);
 /* Returns the number of blocks that can be taken. */
 uint32_t sim_kv_available(const struct sim_machine *m);
 /* Opens the task's block tables, which have no blocks yet. spans_max: most spans of the task. keep:
- * spans that a group with a window keeps (layer_groups_keep). Does nothing without a pool, and for
- * a local prompt, which uses the blocks of its reservation. Returns ST_NO_MEMORY on failure. */
+ * spans that a group with a window keeps (layer_groups_spans_kept). Does nothing without a pool,
+ * and for a local prompt, which uses the blocks of its reservation. Returns ST_NO_MEMORY on
+ * failure. */
 enum status sim_kv_task_open(struct sim_machine *m, sched_slot slot, uint32_t spans_max,
                              uint32_t keep);
 /* Asks sched_memory to grant the reservation its blocks, and takes them. Returns false if it must
