@@ -35,7 +35,7 @@ void secret_mac(const void *key, size_t key_bytes, const struct secret_piece *pi
     gnutls_hmac_deinit(mac, out);
 }
 
-bool secret_equal(const void *a, const void *b, size_t bytes)
+bool secret_bytes_equal(const void *a, const void *b, size_t bytes)
 {
     return gnutls_memcmp(a, b, bytes) == 0;
 }
@@ -144,7 +144,7 @@ undo_fd:
     return status;
 }
 
-enum status secret_word_read(const char *path, char *out, size_t capacity, struct error *error)
+enum status secret_api_key_read(const char *path, char *out, size_t capacity, struct error *error)
 {
     char *text;
     size_t bytes;

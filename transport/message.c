@@ -52,7 +52,7 @@ static enum status rules_check(const struct message_reader *reader, const struct
 {
     struct token_rules rules;
     struct error error;
-    if (token_rules_read(words, count, &rules, &error) != ST_OK)
+    if (token_rules_check(words, count, &rules, &error) != ST_OK)
         return error_set(reader->error, ST_INVALID, "%s message: %.200s", reader->message,
                          error.text);
     return message_range_check(reader, "answer_tokens", sampling->answer_tokens, 0,
@@ -96,7 +96,7 @@ static enum status reserve_check(const struct message_reader *reader, const void
     if (status != ST_OK)
         return status;
     if (reserve->prompt_count == 0 &&
-        token_rules_read_context(&reserve->sampling, reserve->rules, reserve->rule_count))
+        token_rules_depend_on_context(&reserve->sampling, reserve->rules, reserve->rule_count))
         return error_set(reader->error, ST_INVALID,
                          "%s message: no prompt, which the sampling rules need", reader->message);
     if (reserve->answer_count >= reserve->prompt_tokens)
