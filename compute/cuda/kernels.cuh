@@ -45,7 +45,7 @@ struct cuda_sequences {
     /* Upper bound of the length of every context, including the rows of this batch. For a recorded
      * graph that is the context size it was recorded for, so kernels must take each sequence's own
      * length from the arrays. */
-    uint32_t tokens_longest;
+    uint32_t context_tokens_max;
     /* [rows], on the device: the rows whose sequence has a low-rank adapter, ordered by adapter,
      * and sequence.adapter of each of them; 0 = the list ends. Valid if `adapted` is not 0. */
     const uint32_t *adapted_rows = NULL;
@@ -120,8 +120,8 @@ void cuda_latent_join(cudaStream_t stream, const float *weight, float epsilon, u
                       uint32_t own_cols, uint32_t cols, const float *own, const float *latent,
                       float *k);
 /* The products of heads with a matrix each: row h * outputs + i of w [heads * outputs × cols] times
- * the first `cols` of the x_width values of head h of a row of x, for each row. The result of a head
- * is the last x_width - cols values of x, then the products. out or out_f32 may be NULL. */
+ * the first `cols` of the x_width values of head h of a row of x, for each row. The result of a
+ * head is the last x_width - cols values of x, then the products. out or out_f32 may be NULL. */
 struct cuda_latent_product {
     const float *w;
     size_t w_row; /* Floats from row to row of w. */
