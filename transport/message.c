@@ -198,11 +198,11 @@ static const struct message_rule preempted_rules[] = {
 
 /* ---- machines ---- */
 
-static const struct message_rule staged_rules[] = {PADDING(message_copies, padding)};
-const struct message_layout layout_of_message_copies = {RULES(staged_rules)};
+static const struct message_rule copies_rules[] = {PADDING(message_copies, padding)};
+const struct message_layout layout_of_message_copies = {RULES(copies_rules)};
 
 static const struct message_rule stats_rules[] = {
-    STRUCT(message_stats, staged, layout_of_message_copies),
+    STRUCT(message_stats, device_copies, layout_of_message_copies),
 };
 static const struct message_growth stats_growth[] = {SINCE(31, message_stats, draft_tokens, 0)};
 
@@ -232,8 +232,8 @@ static const struct message_rule role_rules[] = {
 
 static const struct message_rule others_rules[] = {
     TEXT(message_others, leader),
-    BOOL(message_others, mixed),
-    RANGE(message_others, home, POOL_PROMPT, POOL_MIXED),
+    BOOL(message_others, is_in_mixed_pool),
+    RANGE(message_others, home_pool, POOL_PROMPT, POOL_MIXED),
     PADDING(message_others, padding),
 };
 

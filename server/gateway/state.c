@@ -146,7 +146,7 @@ static void machine_add(struct text *out, const struct gateway *g, const struct 
                         m->others.gateways, m->others.prompts,
                         (unsigned long long)m->others.prompt_tokens, m->others.decodes,
                         (unsigned long long)m->others.kv_tokens,
-                        m->others.mixed ? "true" : "false");
+                        m->others.is_in_mixed_pool ? "true" : "false");
     text_string_add(out, "}");
 }
 

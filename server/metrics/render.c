@@ -359,7 +359,7 @@ static void cluster_render(struct text *out, const struct metrics *m)
 #define MACHINE_ROW(bits, name, ...)                                                               \
     METRICS_ROW(bits, offsetof(struct message_stats, name), __VA_ARGS__)
 #define COPY_ROW(bits, name, ...)                                                                  \
-    METRICS_ROW(bits, offsetof(struct message_stats, staged.name), __VA_ARGS__)
+    METRICS_ROW(bits, offsetof(struct message_stats, device_copies.name), __VA_ARGS__)
 static const struct metrics_row machine_rows[] = {MACHINE_COUNTERS(MACHINE_ROW)
                                                       COPY_COUNTERS(COPY_ROW)};
 #undef MACHINE_ROW
