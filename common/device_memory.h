@@ -86,8 +86,8 @@ struct device_memory_ops {
     /* Opens another process's memory. The caller may only pass the pointer to copy_to_peer and
      * close_peer. Returns ST_INVALID if the handle was not made by this backend or its memory does
      * not have `bytes` bytes, ST_UNSUPPORTED if the driver refuses to open the memory,
-     * ST_NO_RESOURCE if too many memories of peers are open or the device has failed. The device
-     * keeps working after ST_INVALID and ST_UNSUPPORTED. The call may take milliseconds. */
+     * ST_NO_RESOURCE if too many memories of peers are open, ST_IO if the device has failed. The
+     * device keeps working after all other errors. The call may take milliseconds. */
     enum status (*open_peer)(void *self, const struct device_handle *handle, uint64_t bytes,
                              void **out, struct error *error);
     /* Waits for all queued copies of direction DEVICE_TO_PEER, and closes the memory. NULL is
