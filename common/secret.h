@@ -41,8 +41,9 @@ void secret_wipe(void *data, size_t bytes);
 /* Stops core dumps of this process and of the processes that this process starts later, because a
  * core dump would contain keys and prompts. Sets the soft limit RLIMIT_CORE to 1 byte. If the hard
  * limit is 0, the function changes nothing: the kernel then writes no core files, but may pass core
- * dumps to a program (core(5)). */
-void secret_core_dumps_stop(void);
+ * dumps to a program (core(5)). Returns ST_IO if the kernel does not change the limit: core dumps
+ * then stay possible. */
+enum status secret_core_dumps_stop(struct error *error);
 
 /* Opens a file with secret content for reading. The file must be a regular file of at most
  * bytes_max bytes, must belong to the effective user of this process or to root, and must give no
