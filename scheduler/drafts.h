@@ -20,8 +20,8 @@
  * tokens per time without drafts, because times and probabilities are estimates. */
 #define SCHED_DRAFT_GAIN 1.2
 
-/* Where a drafted token comes from. How often drafted tokens were right is counted for each class of
- * an answer. */
+/* Where a drafted token comes from. How often drafted tokens were right is counted for each class
+ * of an answer. */
 enum sched_draft_class {
     /* What followed an earlier place in the context, before which 1 or 2 tokens are equal; 3 or 4;
      * 5 to 8; more. */
@@ -83,7 +83,7 @@ struct sched_draft_trust {
      * drafts; less SCHED_DRAFT_LOSS for each token. */
     double lost_steps;
     struct {
-        float accepted; /* Drafted tokens that were right. Older ones count less. */
+        float accepted; /* Drafted tokens that the model accepted. Older ones count less. */
         float rejected; /* Drafted tokens that were the first wrong one. Older ones count less. */
     } classes[SCHED_DRAFT_CLASSES];
 };
@@ -91,8 +91,8 @@ struct sched_draft_trust {
 /* Records a step of `rows` rows (≥ 1) that took `us` microseconds. */
 void sched_drafts_step_add(struct sched_step_times *times, uint32_t rows, uint64_t us);
 
-/* Returns how many first tokens of the draft a step should check for an answer; 0 while no step time
- * is known; all of them with drafts->always. answers = answers in the step (≥ 1). */
+/* Returns how many first tokens of the draft a step should check for an answer; 0 while no step
+ * time is known; all of them with drafts->always. answers = answers in the step (≥ 1). */
 uint32_t sched_drafts_length(const struct sched_drafts *drafts,
                              const struct sched_draft_trust *trust, uint32_t answers,
                              const struct sched_draft *draft);

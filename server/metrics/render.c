@@ -491,8 +491,9 @@ static void transfers_render(struct text *out, const struct metrics *m)
 static void drafts_render(struct text *out, const struct metrics *m)
 {
     const char *family = "cleave_spec_decode_num_accepted_tokens_per_pos_total";
-    metrics_family(out, family, "counter",
-                   "Drafted tokens that were right, by their position in the draft of a step.");
+    metrics_family(
+        out, family, "counter",
+        "Drafted tokens that the model accepted, by their position in the draft of a step.");
     for (uint32_t i = 0; i < m->fleet->count; i++) {
         const struct message_stats stats = metrics_counters(m, i);
         uint64_t accepted[LIMIT_DRAFT_TOKENS];
