@@ -90,7 +90,7 @@
     X(64, draft_tokens, COUNTER, SENT, 1, "cleave_spec_decode_num_draft_tokens_total",             \
       "Tokens that were drafted and checked (scheduler/speculative_tokens).")                      \
     X(64, draft_tokens_accepted, COUNTER, SENT, 1, "cleave_spec_decode_num_accepted_tokens_total", \
-      "Drafted tokens that were right.")                                                           \
+      "Drafted tokens that the model accepted.")                                                   \
     X(64, drafts, COUNTER, SENT, 1, "cleave_spec_decode_num_drafts_total",                         \
       "Decode steps of an answer that checked drafted tokens.")                                    \
     X(64, draft_model_tokens, COUNTER, SENT, 1, "cleave_draft_model_tokens_total",                 \
@@ -98,7 +98,7 @@
       "were checked.")                                                                             \
     X(64, draft_model_tokens_accepted, COUNTER, SENT, 1,                                           \
       "cleave_draft_model_accepted_tokens_total",                                                  \
-      "Drafted tokens of the draft model that were right.")                                        \
+      "Drafted tokens of the draft model that the model accepted.")                                \
     DRAFT_POSITION(X, 0)                                                                           \
     DRAFT_POSITION(X, 1)                                                                           \
     DRAFT_POSITION(X, 2)                                                                           \

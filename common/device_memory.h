@@ -46,11 +46,11 @@ struct device_memory_ops {
      * more is aligned to 2 MiB. The caller frees the memory with `free`. Returns ST_NO_MEMORY (the
      * error says how much memory is free), ST_NO_RESOURCE if there are too many allocations, ST_IO
      * if the device has failed. */
-    enum status (*take)(void *self, uint64_t bytes, void **out, struct error *error);
+    enum status (*allocate)(void *self, uint64_t bytes, void **out, struct error *error);
     void (*free)(void *self, void *memory); /* Waits for all queued copies. NULL is fine. */
     /* Allocates pinned host memory: copies to and from pinned memory have full speed. The caller
      * frees the memory with host_free. Returns ST_NO_MEMORY on failure. */
-    enum status (*host_take)(void *self, uint64_t bytes, void **out, struct error *error);
+    enum status (*host_allocate)(void *self, uint64_t bytes, void **out, struct error *error);
     void (*host_free)(void *self, void *memory); /* Waits for all queued copies. NULL is fine. */
 
     /* Queues a copy (DEVICE_TO_HOST or HOST_TO_DEVICE) and returns the number of the copy. Each
@@ -79,15 +79,15 @@ struct device_memory_ops {
      * ends. */
 
     /* Makes a handle with which other processes can open the first `bytes` bytes of `memory`.
-     * Returns ST_INVALID if `memory` was not returned by `take` or has less than `bytes` bytes,
+     * Returns ST_INVALID if `memory` was not returned by `allocate` or has less than `bytes` bytes,
      * ST_UNSUPPORTED if the driver cannot share the memory. */
     enum status (*share)(void *self, void *memory, uint64_t bytes, struct device_handle *out,
                          struct error *error);
     /* Opens another process's memory. The caller may only pass the pointer to copy_to_peer and
      * close_peer. Returns ST_INVALID if the handle was not made by this backend or its memory does
      * not have `bytes` bytes, ST_UNSUPPORTED if the driver refuses to open the memory,
-     * ST_NO_RESOURCE if too many memories of peers are open or the device has failed. The device
-     * keeps working after ST_INVALID and ST_UNSUPPORTED. The call may take milliseconds. */
+     * ST_NO_RESOURCE if too many memories of peers are open, ST_IO if the device has failed. The
+     * device keeps working after all other errors. The call may take milliseconds. */
     enum status (*open_peer)(void *self, const struct device_handle *handle, uint64_t bytes,
                              void **out, struct error *error);
     /* Waits for all queued copies of direction DEVICE_TO_PEER, and closes the memory. NULL is
@@ -106,7 +106,7 @@ struct device_memory {
     const struct device_memory_ops *ops;
     void *self;    /* Argument of the functions of `ops`. */
     char name[32]; /* Such as "cuda:0". */
-    bool cuda;     /* Pointers are CUDA pointers, so UCX may be able to register the memory. */
+    bool is_cuda;  /* Pointers are CUDA pointers, so UCX may be able to register the memory. */
 };
 
 #endif

@@ -6,7 +6,7 @@
 
 void histogram_init(struct histogram *h, double first, double factor, uint32_t count)
 {
-    assert(count <= HISTOGRAM_BUCKETS && first > 0 && factor > 1);
+    assert(count <= HISTOGRAM_BOUNDS_MAX && first > 0 && factor > 1);
     memset(h, 0, sizeof(*h));
     h->bound_count = count;
     for (uint32_t i = 0; i < count; i++, first *= factor)
@@ -20,7 +20,7 @@ void histogram_bound_add(struct histogram *h, double bound)
     while (at < h->bound_count && h->bounds[at] < bound * 0.999)
         at++;
     if (at == h->bound_count || h->bounds[at] > bound * 1.001) {
-        assert(h->bound_count < HISTOGRAM_BUCKETS);
+        assert(h->bound_count < HISTOGRAM_BOUNDS_MAX);
         memmove(&h->bounds[at + 1], &h->bounds[at], (h->bound_count - at) * sizeof(h->bounds[0]));
         h->bound_count++;
     }

@@ -9,20 +9,20 @@
 #include <stdint.h>
 
 /* Most bounds of a histogram. A histogram with N bounds has N + 1 buckets. */
-#define HISTOGRAM_BUCKETS 40
+#define HISTOGRAM_BOUNDS_MAX 40
 
 /* Bucket i counts the values above bounds[i - 1], up to and including bounds[i]. The first bucket
  * has no lower bound; the last bucket has no upper bound. */
 struct histogram {
     uint32_t bound_count;
-    double bounds[HISTOGRAM_BUCKETS];       /* Ascending. */
-    uint64_t counts[HISTOGRAM_BUCKETS + 1]; /* Number of values in each bucket. */
-    uint64_t total;                         /* Number of values. */
-    double sum;                             /* Sum of the values. */
+    double bounds[HISTOGRAM_BOUNDS_MAX];       /* Ascending. */
+    uint64_t counts[HISTOGRAM_BOUNDS_MAX + 1]; /* Number of values in each bucket. */
+    uint64_t total;                            /* Number of values. */
+    double sum;                                /* Sum of the values. */
 };
 
-/* Empties the histogram and sets `count` bounds (at most HISTOGRAM_BUCKETS): first, first * factor,
- * first * factor² and so on. Requires first > 0 and factor > 1. */
+/* Empties the histogram and sets `count` bounds (at most HISTOGRAM_BOUNDS_MAX): first,
+ * first * factor, first * factor² and so on. Requires first > 0 and factor > 1. */
 void histogram_init(struct histogram *h, double first, double factor, uint32_t count);
 /* Adds a bound. If the histogram has a bound that differs from `bound` by at most 0.1 %, replaces
  * this bound instead. Requires bound > 0, an empty histogram, and room for the bound. */

@@ -22,8 +22,8 @@ static uint32_t windowed_count(const struct layer_groups *groups)
 
 /* Any run of n tokens lies in at most (n - 2) / block_tokens + 2 spans, rounded down. A chunk and
  * the window before its first token are window_tokens + chunk_tokens - 1 tokens. */
-uint32_t layer_groups_keep(const struct layer_groups *groups, uint32_t block_tokens,
-                           uint32_t chunk_tokens)
+uint32_t layer_groups_spans_kept(const struct layer_groups *groups, uint32_t block_tokens,
+                                 uint32_t chunk_tokens)
 {
     if (groups->windowed == 0)
         return UINT32_MAX;
@@ -32,8 +32,8 @@ uint32_t layer_groups_keep(const struct layer_groups *groups, uint32_t block_tok
     return spans < UINT32_MAX ? (uint32_t)spans : UINT32_MAX;
 }
 
-uint32_t layer_groups_taken(const struct layer_groups *groups, uint32_t spans, uint32_t held,
-                            uint32_t window_held, uint32_t keep)
+uint32_t layer_groups_blocks_to_take(const struct layer_groups *groups, uint32_t spans,
+                                     uint32_t held, uint32_t window_held, uint32_t keep)
 {
     const uint32_t windowed = windowed_count(groups);
     const uint32_t own = spans > window_held ? spans - window_held : 0;
@@ -43,7 +43,7 @@ uint32_t layer_groups_taken(const struct layer_groups *groups, uint32_t spans, u
 
 uint32_t layer_groups_blocks(const struct layer_groups *groups, uint32_t spans, uint32_t keep)
 {
-    return layer_groups_taken(groups, spans, 0, 0, keep);
+    return layer_groups_blocks_to_take(groups, spans, 0, 0, keep);
 }
 
 uint64_t layer_groups_tokens(const struct layer_groups *groups, uint32_t block_tokens,
@@ -58,7 +58,7 @@ uint64_t layer_groups_tokens(const struct layer_groups *groups, uint32_t block_t
     return slots / count + (slots % count != 0);
 }
 
-uint32_t layer_groups_spans_most(const struct layer_groups *groups, uint32_t blocks, uint32_t keep)
+uint32_t layer_groups_spans_max(const struct layer_groups *groups, uint32_t blocks, uint32_t keep)
 {
     const uint32_t count = layer_groups_count(groups), full = count - windowed_count(groups);
     if (keep == UINT32_MAX || blocks / count < keep)
@@ -74,8 +74,8 @@ uint32_t layer_groups_window_first(const struct layer_groups *groups, uint32_t b
     return (position - groups->window_tokens + 1) / block_tokens;
 }
 
-uint32_t layer_groups_between(const struct layer_groups *groups, uint32_t first, uint32_t end,
-                              uint32_t window_first)
+uint32_t layer_groups_blocks_between(const struct layer_groups *groups, uint32_t first,
+                                     uint32_t end, uint32_t window_first)
 {
     const uint32_t windowed = windowed_count(groups);
     return (layer_groups_count(groups) - windowed) * (first < end ? end - first : 0) +

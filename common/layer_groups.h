@@ -5,8 +5,8 @@
  * layer of its group.
  *
  * Schedulers, pools, tiers, the simulator and `cleave partition` count blocks with these functions.
- * Code that reads or writes KV calls layer_groups_find. The functions keep no state, and any thread
- * may call them. They do not handle block ids (kvcache/kv_tables.h does).
+ * Code that reads or writes KV calls layer_groups_group_of. The functions keep no state, and any
+ * thread may call them. They do not handle block ids (kvcache/kv_tables.h does).
  *
  * Span i of a request is its tokens [i * block_tokens, (i + 1) * block_tokens). A group without a
  * window has a block for each span. A group with a window keeps blocks only for the latest `keep`
@@ -46,7 +46,7 @@ static inline uint32_t layer_groups_count(const struct layer_groups *groups)
 }
 
 /* Returns the group of layer `layer` of the model. */
-static inline uint32_t layer_groups_find(const struct layer_groups *groups, uint32_t layer)
+static inline uint32_t layer_groups_group_of(const struct layer_groups *groups, uint32_t layer)
 {
     return layer % layer_groups_count(groups);
 }
@@ -87,30 +87,30 @@ static inline uint32_t layer_groups_spans(uint32_t tokens, uint32_t block_tokens
 /* Returns the number of latest spans for which a group with a window keeps blocks, if at most
  * chunk_tokens (>= 1) tokens of a request are computed at once. UINT32_MAX = no group has a
  * window. */
-uint32_t layer_groups_keep(const struct layer_groups *groups, uint32_t block_tokens,
-                           uint32_t chunk_tokens);
+uint32_t layer_groups_spans_kept(const struct layer_groups *groups, uint32_t block_tokens,
+                                 uint32_t chunk_tokens);
 
 /* Returns the number of blocks that a request with `spans` spans has in all groups. `keep` is the
- * result of layer_groups_keep. */
+ * result of layer_groups_spans_kept. */
 uint32_t layer_groups_blocks(const struct layer_groups *groups, uint32_t spans, uint32_t keep);
 
 /* Returns the KV memory of a request with `tokens` tokens. The unit is the memory of one token in
  * all layers. For a model without windows, the result is `tokens`. For a model with windows, the
  * result is the memory of the request's blocks, rounded up to whole units. `keep` is the result of
- * layer_groups_keep. */
+ * layer_groups_spans_kept. */
 uint64_t layer_groups_tokens(const struct layer_groups *groups, uint32_t block_tokens,
                              uint64_t tokens, uint32_t keep);
 
 /* Returns the number of blocks, in all groups, that a request with `spans` spans must take from the
  * block pool. The request takes none for the spans that a prefix cache holds: the first `held`
  * spans in groups without a window, the first `window_held` spans in groups with a window. `keep`
- * is the result of layer_groups_keep. */
-uint32_t layer_groups_taken(const struct layer_groups *groups, uint32_t spans, uint32_t held,
-                            uint32_t window_held, uint32_t keep);
+ * is the result of layer_groups_spans_kept. */
+uint32_t layer_groups_blocks_to_take(const struct layer_groups *groups, uint32_t spans,
+                                     uint32_t held, uint32_t window_held, uint32_t keep);
 
 /* Returns the largest `spans` for which layer_groups_blocks returns at most `blocks`; UINT32_MAX =
  * no bound, because every group has a window. */
-uint32_t layer_groups_spans_most(const struct layer_groups *groups, uint32_t blocks, uint32_t keep);
+uint32_t layer_groups_spans_max(const struct layer_groups *groups, uint32_t blocks, uint32_t keep);
 
 /* Returns the first span that the token at position `position` reads in a group with a window; 0 if
  * no group has a window. */
@@ -130,7 +130,7 @@ static inline uint32_t layer_groups_answer_first(const struct layer_groups *grou
 
 /* Returns the number of blocks, in all groups, of the spans [first, end) in groups without a window
  * and of the spans [window_first, end) in groups with a window. */
-uint32_t layer_groups_between(const struct layer_groups *groups, uint32_t first, uint32_t end,
-                              uint32_t window_first);
+uint32_t layer_groups_blocks_between(const struct layer_groups *groups, uint32_t first,
+                                     uint32_t end, uint32_t window_first);
 
 #endif

@@ -83,6 +83,6 @@ void line_ring_write(const struct line_ring *ring, const char *separator, struct
         text_add(out, ring->data + from, offset - from + (ends ? 0 : 1));
         start = at + 1;
         if (ends && --left > 0)
-            text_adds(out, separator);
+            text_string_add(out, separator);
     }
 }

@@ -267,7 +267,7 @@ void log_kept_write(struct text *out)
     pthread_mutex_lock(&lock);
     if (kept != NULL && line_ring_lines(kept) > 0) {
         line_ring_write(kept, "\n", out);
-        text_adds(out, "\n");
+        text_string_add(out, "\n");
     }
     pthread_mutex_unlock(&lock);
 }
@@ -282,7 +282,7 @@ void log_format_set(enum log_format format)
     format_now = (int)format;
 }
 
-enum log_level log_level_now(void)
+enum log_level log_level_min(void)
 {
     return (enum log_level)level_min;
 }

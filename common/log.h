@@ -41,7 +41,7 @@ void log_open(const char *process_name, enum log_level minimum);
 void log_level_set(enum log_level minimum);
 void log_format_set(enum log_format format);
 /* Returns the lowest level that is written. */
-enum log_level log_level_now(void);
+enum log_level log_level_min(void);
 
 /* After this call, the log keeps the latest lines in memory, up to `bytes` bytes, for
  * log_kept_write. Lines that stderr does not take are kept too. If an allocation fails, no lines

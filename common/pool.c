@@ -13,7 +13,7 @@ const char *pool_name(enum pool pool)
     return names[pool];
 }
 
-bool pool_find(const char *name, enum pool *pool_out)
+bool pool_by_name(const char *name, enum pool *pool_out)
 {
     for (int pool = 0; name != NULL && pool < POOL_COUNT; pool++) {
         if (strcmp(names[pool], name) != 0)

@@ -13,6 +13,6 @@ enum pool { POOL_PROMPT, POOL_TOKEN, POOL_MIXED, POOL_COUNT };
 const char *pool_name(enum pool pool);
 
 /* Stores the pool with this name. Returns false if no pool has the name, or if `name` is NULL. */
-bool pool_find(const char *name, enum pool *pool_out);
+bool pool_by_name(const char *name, enum pool *pool_out);
 
 #endif

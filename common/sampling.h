@@ -66,7 +66,7 @@ struct sample_context {
     const uint32_t *rules;  /* [rule_count] words, as common/token_rules.h defines them. */
     const uint32_t *tokens; /* [token_count] ids: the prompt, then the answer so far. */
     uint32_t rule_count;
-    uint32_t token_count; /* 0 = earlier tokens are not needed (token_rules_read_context). */
+    uint32_t token_count; /* 0 = earlier tokens are not needed (token_rules_depend_on_context). */
     /* Number of `tokens` that belong to the prompt. The answer_tokens of a resumed request do not
      * belong to the prompt. */
     uint32_t prompt_count;

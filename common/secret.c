@@ -35,7 +35,7 @@ void secret_mac(const void *key, size_t key_bytes, const struct secret_piece *pi
     gnutls_hmac_deinit(mac, out);
 }
 
-bool secret_equal(const void *a, const void *b, size_t bytes)
+bool secret_bytes_equal(const void *a, const void *b, size_t bytes)
 {
     return gnutls_memcmp(a, b, bytes) == 0;
 }
@@ -81,15 +81,22 @@ static enum status check_file(int fd, const char *path, size_t bytes_max, struct
     return ST_OK;
 }
 
-void secret_core_dumps_stop(void)
+enum status secret_core_dumps_stop(struct error *error)
 {
     struct rlimit limit;
+    bool is_set = getrlimit(RLIMIT_CORE, &limit) == 0;
     /* 1 byte is too small for any core file, and the kernel starts no program for core dumps then,
      * which it does at 0 (core(5)). */
-    if (getrlimit(RLIMIT_CORE, &limit) == 0 && limit.rlim_max >= 1) {
+    if (is_set && limit.rlim_max >= 1) {
         limit.rlim_cur = 1;
-        setrlimit(RLIMIT_CORE, &limit);
+        is_set = setrlimit(RLIMIT_CORE, &limit) == 0;
     }
+    if (is_set)
+        return ST_OK;
+    return error_set(error, ST_IO,
+                     "a crash may write a core dump with keys and prompts: RLIMIT_CORE cannot be "
+                     "set to 1 byte: %s",
+                     strerror(errno));
 }
 
 enum status secret_file_open(const char *path, size_t bytes_max, int *fd_out, struct error *error)
@@ -144,7 +151,7 @@ undo_fd:
     return status;
 }
 
-enum status secret_word_read(const char *path, char *out, size_t capacity, struct error *error)
+enum status secret_api_key_read(const char *path, char *out, size_t capacity, struct error *error)
 {
     char *text;
     size_t bytes;

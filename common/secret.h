@@ -29,7 +29,7 @@ void secret_mac(const void *key, size_t key_bytes, const struct secret_piece *pi
 
 /* Returns true if two pieces of `bytes` bytes are equal. The time that the function takes does not
  * depend on the contents. */
-bool secret_equal(const void *a, const void *b, size_t bytes);
+bool secret_bytes_equal(const void *a, const void *b, size_t bytes);
 
 /* Fills `out` with random bytes from the kernel (getrandom), good enough for keys and nonces.
  * Aborts the process if the kernel returns an error. */
@@ -41,8 +41,9 @@ void secret_wipe(void *data, size_t bytes);
 /* Stops core dumps of this process and of the processes that this process starts later, because a
  * core dump would contain keys and prompts. Sets the soft limit RLIMIT_CORE to 1 byte. If the hard
  * limit is 0, the function changes nothing: the kernel then writes no core files, but may pass core
- * dumps to a program (core(5)). */
-void secret_core_dumps_stop(void);
+ * dumps to a program (core(5)). Returns ST_IO if the kernel does not change the limit: core dumps
+ * then stay possible. */
+enum status secret_core_dumps_stop(struct error *error);
 
 /* Opens a file with secret content for reading. The file must be a regular file of at most
  * bytes_max bytes, must belong to the effective user of this process or to root, and must give no
@@ -59,7 +60,7 @@ enum status secret_file_read(const char *path, size_t bytes_max, char **text_out
 /* Reads an API key, the first word of a file, with the checks of secret_file_open. Writes the key
  * with a NUL to out[0..capacity). The whole file may have at most capacity - 1 bytes. Returns the
  * errors of secret_file_read, and ST_INVALID if the file is empty or begins with white space. */
-enum status secret_word_read(const char *path, char *out, size_t capacity, struct error *error);
+enum status secret_api_key_read(const char *path, char *out, size_t capacity, struct error *error);
 
 /* Reads a password, the first line of a file, with the checks of secret_file_open. The whole file
  * may have at most 1,024 bytes. The caller frees *out with secret_password_free. Returns the errors

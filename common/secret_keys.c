@@ -166,7 +166,7 @@ const struct secret_key *secret_keys_find(const struct secret_keys *keys,
     const struct secret_key *found = NULL;
     /* All keys are compared, so that the time does not show which one matches. */
     for (uint32_t i = 0; i < keys->count; i++)
-        if (secret_equal(keys->keys[i].id, id, SECRET_KEY_ID_BYTES))
+        if (secret_bytes_equal(keys->keys[i].id, id, SECRET_KEY_ID_BYTES))
             found = &keys->keys[i];
     return found;
 }
@@ -175,7 +175,7 @@ bool secret_keys_equal(const struct secret_keys *a, const struct secret_keys *b)
 {
     bool equal = a->count == b->count;
     for (uint32_t i = 0; i < a->count && equal; i++)
-        equal = secret_equal(a->keys[i].id, b->keys[i].id, SECRET_KEY_ID_BYTES);
+        equal = secret_bytes_equal(a->keys[i].id, b->keys[i].id, SECRET_KEY_ID_BYTES);
     return equal;
 }
 

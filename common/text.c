@@ -40,12 +40,12 @@ void text_add(struct text *text, const char *data, size_t bytes)
     text->bytes += bytes;
 }
 
-void text_adds(struct text *text, const char *string)
+void text_string_add(struct text *text, const char *string)
 {
     text_add(text, string, strlen(string));
 }
 
-void text_addu(struct text *text, uint64_t number)
+void text_number_add(struct text *text, uint64_t number)
 {
     char digits[20];
     size_t at = sizeof(digits);
@@ -56,7 +56,7 @@ void text_addu(struct text *text, uint64_t number)
     text_add(text, digits + at, sizeof(digits) - at);
 }
 
-void text_addf(struct text *text, const char *format, ...)
+void text_format_add(struct text *text, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -77,9 +77,9 @@ void text_addf(struct text *text, const char *format, ...)
 void text_add_logprob(struct text *text, float logprob)
 {
     if (!isfinite(logprob))
-        text_adds(text, "-9999.0");
+        text_string_add(text, "-9999.0");
     else
-        text_addf(text, "%.7g", (double)logprob);
+        text_format_add(text, "%.7g", (double)logprob);
 }
 
 static size_t character_length(const char *data, size_t bytes)
@@ -144,18 +144,18 @@ static void json_escaped_add(struct text *text, const char *data, size_t bytes)
         }
         text_add(text, data + plain, at - plain);
         if (length == 0) {
-            text_adds(text, "\xef\xbf\xbd");
+            text_string_add(text, "\xef\xbf\xbd");
             length = cut_length(data + at, bytes - at);
         } else if (c == '"' || c == '\\')
-            text_addf(text, "\\%c", c);
+            text_format_add(text, "\\%c", c);
         else if (c == '\n')
-            text_adds(text, "\\n");
+            text_string_add(text, "\\n");
         else if (c == '\t')
-            text_adds(text, "\\t");
+            text_string_add(text, "\\t");
         else if (c == '\r')
-            text_adds(text, "\\r");
+            text_string_add(text, "\\r");
         else
-            text_addf(text, "\\u%04x", c);
+            text_format_add(text, "\\u%04x", c);
         at += length;
         plain = at;
     }

@@ -27,12 +27,13 @@ static inline void text_clear(struct text *text)
     text->bytes = 0;
 }
 
-/* text_add appends bytes; text_adds a NUL-terminated string; text_addu a number in decimal;
- * text_addf a text that is formatted as by printf. */
+/* text_add appends bytes; text_string_add a NUL-terminated string; text_number_add a number in
+ * decimal; text_format_add a text that is formatted as by printf. */
 void text_add(struct text *text, const char *data, size_t bytes);
-void text_adds(struct text *text, const char *string);
-void text_addu(struct text *text, uint64_t number);
-void text_addf(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void text_string_add(struct text *text, const char *string);
+void text_number_add(struct text *text, uint64_t number);
+void text_format_add(struct text *text, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* Appends a natural logarithm as a JSON number. Infinities and NaN become -9999, because JSON has
  * no such numbers. */
 void text_add_logprob(struct text *text, float logprob);

@@ -15,8 +15,8 @@ static enum status forbidden_check(const uint32_t *words, uint32_t count, struct
     return ST_OK;
 }
 
-enum status token_rules_read(const uint32_t *words, uint32_t count, struct token_rules *out,
-                             struct error *error)
+enum status token_rules_check(const uint32_t *words, uint32_t count, struct token_rules *out,
+                              struct error *error)
 {
     struct token_rules rules = {0};
     *out = rules;
@@ -70,9 +70,9 @@ static uint32_t sort_unique(uint32_t *ids, uint32_t count)
     return kept;
 }
 
-enum status token_rules_write(const uint32_t *biases, uint32_t bias_count, uint32_t *allowed,
-                              uint32_t allowed_count, const uint32_t *forbidden,
-                              uint32_t forbidden_words, struct token_rules_words *out)
+enum status token_rules_make(const uint32_t *biases, uint32_t bias_count, uint32_t *allowed,
+                             uint32_t allowed_count, const uint32_t *forbidden,
+                             uint32_t forbidden_words, struct token_rules_words *out)
 {
     *out = (struct token_rules_words){0};
     allowed_count = sort_unique(allowed, allowed_count);
@@ -101,15 +101,15 @@ enum status token_rules_write(const uint32_t *biases, uint32_t bias_count, uint3
     return ST_OK;
 }
 
-bool token_rules_read_context(const struct sampling *sampling, const uint32_t *words,
-                              uint32_t count)
+bool token_rules_depend_on_context(const struct sampling *sampling, const uint32_t *words,
+                                   uint32_t count)
 {
     struct token_rules rules;
     struct error error;
     if (sampling->presence_penalty != 0.0f || sampling->frequency_penalty != 0.0f ||
         sampling_has_repetition_penalty(sampling))
         return true;
-    if (token_rules_read(words, count, &rules, &error) != ST_OK)
+    if (token_rules_check(words, count, &rules, &error) != ST_OK)
         return false;
     for (uint32_t at = 0; at < rules.forbidden_words; at += 1 + rules.forbidden[at])
         if (rules.forbidden[at] > 1)

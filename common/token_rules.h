@@ -31,8 +31,8 @@ struct token_rules {
 /* Checks words[0..count) and stores their parts. Does not check the order of the allowed ids.
  * Returns ST_INVALID if a count or a length is wrong or above its limit (common/limits.h), or if a
  * bias is not from -LIMIT_LOGIT_BIAS to LIMIT_LOGIT_BIAS; *out then has no rules. */
-enum status token_rules_read(const uint32_t *words, uint32_t count, struct token_rules *out,
-                             struct error *error);
+enum status token_rules_check(const uint32_t *words, uint32_t count, struct token_rules *out,
+                              struct error *error);
 
 /* Returns the bias with this index, and stores the id of its token. Requires index <
  * bias_count. */
@@ -49,14 +49,14 @@ struct token_rules_words {
  * order and repeated ids; the function sorts `allowed` in place. Without rules, *out has no words.
  * Returns ST_NO_MEMORY, or ST_TOO_LARGE if a count is above its limit (common/limits.h); *out then
  * has no rules. The caller frees out->words. */
-enum status token_rules_write(const uint32_t *biases, uint32_t bias_count, uint32_t *allowed,
-                              uint32_t allowed_count, const uint32_t *forbidden,
-                              uint32_t forbidden_words, struct token_rules_words *out);
+enum status token_rules_make(const uint32_t *biases, uint32_t bias_count, uint32_t *allowed,
+                             uint32_t allowed_count, const uint32_t *forbidden,
+                             uint32_t forbidden_words, struct token_rules_words *out);
 
 /* Returns true if sampling depends on earlier tokens of the request: a penalty of `sampling` is on,
- * or a forbidden sequence has more than one token. Requires words that token_rules_read has
+ * or a forbidden sequence has more than one token. Requires words that token_rules_check has
  * accepted. */
-bool token_rules_read_context(const struct sampling *sampling, const uint32_t *words,
-                              uint32_t count);
+bool token_rules_depend_on_context(const struct sampling *sampling, const uint32_t *words,
+                                   uint32_t count);
 
 #endif

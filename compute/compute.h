@@ -75,11 +75,12 @@ enum status compute_device_find(const char *device, const struct compute_ops **o
 
 /* Finds the device and opens it; the caller closes *out with (*ops_out)->close. If a GPU cannot be
  * opened (no plugin, no driver, no such device) and `fallback` is true, opens the CPU instead, and
- * writes to *instead_out why the GPU is not used; in all other cases the text of *instead_out is
- * empty. Returns the errors of compute_device_find and of compute_ops.open. */
+ * writes to *fallback_reason_out why the GPU is not used; in all other cases the text of
+ * *fallback_reason_out is empty. Returns the errors of compute_device_find and of
+ * compute_ops.open. */
 enum status compute_device_open(const char *device, bool fallback,
                                 const struct compute_options *options,
                                 const struct compute_ops **ops_out, struct compute **out,
-                                struct error *instead_out, struct error *error);
+                                struct error *fallback_reason_out, struct error *error);
 
 #endif

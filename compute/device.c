@@ -72,11 +72,11 @@ enum status compute_device_find(const char *device, const struct compute_ops **o
 enum status compute_device_open(const char *device, bool fallback,
                                 const struct compute_options *options,
                                 const struct compute_ops **ops_out, struct compute **out,
-                                struct error *instead_out, struct error *error)
+                                struct error *fallback_reason_out, struct error *error)
 {
     struct compute_options found = *options;
     const struct compute_ops *ops = NULL;
-    instead_out->text[0] = 0;
+    fallback_reason_out->text[0] = 0;
     enum status status = compute_device_find(device, &ops, &found, error);
     if (status == ST_INVALID)
         return status;
@@ -87,7 +87,7 @@ enum status compute_device_open(const char *device, bool fallback,
     }
     bool gpu = ops != &compute_cpu && ops != &compute_wait;
     if (status != ST_OK && gpu && fallback) {
-        *instead_out = *error;
+        *fallback_reason_out = *error;
         ops = &compute_cpu;
         status = ops->open(options, out, error);
     }

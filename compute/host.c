@@ -12,7 +12,7 @@ const struct device_memory *host_device_memory(struct compute *c)
 
 /* calloc, not memset: untouched pages take no memory. calloc cannot align, so the pointer that it
  * returned is stored before the memory that is returned here. */
-enum status host_memory_take(struct compute *c, size_t floats, float **out)
+enum status host_memory_allocate(struct compute *c, size_t floats, float **out)
 {
     const size_t line = 64;
     uint8_t *block = calloc(1, floats * sizeof(float) + 2 * line);

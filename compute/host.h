@@ -10,7 +10,7 @@
 
 const struct device_memory *host_device_memory(struct compute *c); /* Returns NULL: host memory. */
 /* Returns ST_NO_MEMORY if there is no memory. */
-enum status host_memory_take(struct compute *c, size_t floats, float **out);
+enum status host_memory_allocate(struct compute *c, size_t floats, float **out);
 void host_memory_free(struct compute *c, float *memory);
 void host_memory_copy(struct compute *c, void *to, const void *from, size_t bytes);
 /* Calls done(self, number) before it returns. */

@@ -1,6 +1,6 @@
 /* low_rank: types for products with low-rank matrices (LoRA), for rows whose sequence has an
  * adapter. model/forward/adapters.c fills in these types when a model is opened, and owns the
- * matrices, which are in the device's memory (compute_ops.memory_take). compute_ops.low_rank
+ * matrices, which are in the device's memory (compute_ops.memory_allocate). compute_ops.low_rank
  * (operations.h) reads the matrices, on the thread that computes (compute.h) and on the backend's
  * worker threads. Types only: no functions. */
 #ifndef COMPUTE_LOW_RANK_H

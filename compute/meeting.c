@@ -32,7 +32,7 @@
  * of them has lost its core. */
 #define SPIN_US 50
 /* How often a sleeping rank checks whether the rank that it waits for still lives. */
-#define LOOK_MS 20
+#define LIVENESS_CHECK_MS 20
 /* Flag in `joined`, beside the number of ranks that have joined: a rank has given up. */
 #define GIVEN_UP 0x80000000u
 
@@ -188,7 +188,7 @@ static enum status memory_map(struct meeting *m, const struct group_id *id, stru
     return error_set(error, ST_UNREACHABLE, "process %" PRId32 " has another group", id->process);
 }
 
-static enum status sit_down(struct meeting *m, struct error *error)
+static enum status seat_take(struct meeting *m, struct error *error)
 {
     uint32_t ranks = 0;
     int32_t other = 0;
@@ -206,7 +206,8 @@ static enum status sit_down(struct meeting *m, struct error *error)
     return ST_OK;
 }
 
-static enum status say_missing(const struct meeting *m, uint32_t timeout_ms, struct error *error)
+static enum status missing_ranks_error(const struct meeting *m, uint32_t timeout_ms,
+                                       struct error *error)
 {
     char missing[80] = "";
     for (uint32_t i = 0, used = 0; i < m->ranks && used < sizeof(missing) - 8; i++)
@@ -237,8 +238,8 @@ static enum status await_all(struct meeting *m, uint32_t timeout_ms, struct erro
             return error_set(error, ST_UNREACHABLE,
                              "process %" PRId32 ", which made the group, has ended", m->maker);
         if (clock_system_ns() >= deadline_ns)
-            return say_missing(m, timeout_ms, error);
-        futex_wait(&m->shared->joined, joined, LOOK_MS);
+            return missing_ranks_error(m, timeout_ms, error);
+        futex_wait(&m->shared->joined, joined, LIVENESS_CHECK_MS);
     }
 }
 
@@ -261,7 +262,7 @@ enum status meeting_join(struct meeting **m, const uint8_t id[COMPUTE_GROUP_ID_B
     joined->ranks = ranks;
     enum status status = memory_map(joined, &parts, error);
     if (status == ST_OK)
-        status = sit_down(joined, error);
+        status = seat_take(joined, error);
     if (status != ST_OK)
         return fail(joined, status, error);
     status = await_all(joined, timeout_ms, error);
@@ -276,7 +277,7 @@ enum status meeting_join(struct meeting **m, const uint8_t id[COMPUTE_GROUP_ID_B
     return ST_OK;
 }
 
-static void say_left(struct meeting *m)
+static void leaving_announce(struct meeting *m)
 {
     struct seat *own = &m->shared->seats[m->rank];
     if (atomic_load(&own->process) != getpid())
@@ -290,7 +291,7 @@ void meeting_leave(struct meeting *m)
     if (m == NULL)
         return;
     if (m->shared != NULL) {
-        say_left(m);
+        leaving_announce(m);
         munmap(m->shared, sizeof(struct shared));
     }
     for (uint32_t i = 0; i <= MEETING_RANKS_MAX; i++)
@@ -356,7 +357,7 @@ static void await(struct meeting *m, uint32_t rank)
         atomic_fetch_add(&seat->sleepers, 1);
         uint32_t published = atomic_load(&seat->published);
         if ((int32_t)(published - m->published) < 0)
-            futex_wait(&seat->published, published, LOOK_MS);
+            futex_wait(&seat->published, published, LIVENESS_CHECK_MS);
         atomic_fetch_sub(&seat->sleepers, 1);
     }
     struct error error;
@@ -364,7 +365,7 @@ static void await(struct meeting *m, uint32_t rank)
                                    "rank %" PRIu32 " of the group, process %" PRId32 ", has ended",
                                    rank, atomic_load(&seat->process));
     fail(m, status, &error);
-    say_left(m);
+    leaving_announce(m);
 }
 
 bool meeting_exchange(struct meeting *m)

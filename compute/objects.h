@@ -23,13 +23,13 @@ struct compute_rope_table; /* Tables of cos and sin for each position. */
 
 /* Forms of activations. Activations that are multiplied with several matrices need the OR of
  * compute_ops.matrix_needs of these matrices, and COMPUTE_NEEDS_F32 if compute_ops.low_rank reads
- * the activations. The caller may add COMPUTE_REFINED if only norms and gate_mul write the
+ * the activations. The caller may add COMPUTE_NEEDS_REFINED if only norms and gate_mul write the
  * activations: blocks of 32 with an outlier then keep about 16 bits of each value, in two planes of
- * 8 bits. COMPUTE_REFINED without COMPUTE_NEEDS_Q8 has no effect. */
+ * 8 bits. COMPUTE_NEEDS_REFINED without COMPUTE_NEEDS_Q8 has no effect. */
 enum compute_needs {
     COMPUTE_NEEDS_F32 = 1,
     COMPUTE_NEEDS_Q8 = 2,
-    COMPUTE_REFINED = 4,
+    COMPUTE_NEEDS_REFINED = 4,
     COMPUTE_NEEDS_BF16 = 8,
     COMPUTE_NEEDS_F8 = 16, /* E4M3, on devices that multiply E4M3. */
 };

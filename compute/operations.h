@@ -47,7 +47,7 @@ struct compute_ops {
     /* Allocates `floats` floats of device memory, 64-byte aligned and zeroed. The caller frees the
      * memory with memory_free. If the device's memory is host memory, pages take no memory until
      * they are written. */
-    enum status (*memory_take)(struct compute *c, size_t floats, float **out);
+    enum status (*memory_allocate)(struct compute *c, size_t floats, float **out);
     void (*memory_free)(struct compute *c, float *memory);
     /* memory_write copies from host memory to device memory, memory_read from device memory to host
      * memory, after all operations that were queued before. Both return when the copy is done. If

@@ -6,8 +6,8 @@
  *
  * The forward pass (model/forward/) calls these functions: while a machine starts, on the event
  * loop thread (`prepare`, `next_shape`, and `begin` and `end` of steps with these shapes), later on
- * the engine thread. `cleave profile` replaces `begin` by a function that may set marks_wanted and
- * calls the device's `begin`. The device owns the recordings. */
+ * the engine thread. `cleave profile` replaces `begin` by a function that may set is_unrecordable
+ * and calls the device's `begin`. The device owns the recordings. */
 #ifndef COMPUTE_STEPS_H
 #define COMPUTE_STEPS_H
 
@@ -33,13 +33,13 @@ struct compute_step {
     bool all_rows;
     /* True: the step is not recorded, because the caller does something between the operations
      * (calls compute_ops.mark) or because the model has several layer groups. */
-    bool marks_wanted;
+    bool is_unrecordable;
     const void *residual; /* Residual stream: the activations that every layer adds to. */
     const void *kv_base;  /* KV-cache of the stage's first layer. */
     uint32_t block_tokens;
     /* A recording of this step must be usable for contexts of up to this number of tokens, and for
      * the longest context of the batch. */
-    uint32_t tokens_longest;
+    uint32_t context_tokens_max;
 };
 
 struct compute_steps_ops {

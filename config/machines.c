@@ -180,7 +180,7 @@ bool config_is_loopback(const struct config *config)
 
 static bool pool_read(const json_t *value, enum pool *out, struct config_fault *fault)
 {
-    if (pool_find(json_string_value(value), out))
+    if (pool_by_name(json_string_value(value), out))
         return true;
     if (value == NULL)
         return config_fault_set(fault, "pool", ": want \"prompt\", \"token\" or \"mixed\"");

@@ -194,16 +194,16 @@ static void fields_add(struct text *out, const char *before, const struct field 
         int64_t value = field_get(&fields[i], base);
         if (value == 0)
             continue;
-        text_addf(out, "%s\"%s\":%lld", before, fields[i].name, (long long)value);
+        text_format_add(out, "%s\"%s\":%lld", before, fields[i].name, (long long)value);
         before = ",";
     }
 }
 
 static void options_add(struct text *out, const struct sched_cluster_options *options)
 {
-    text_adds(out, "\"options\":{");
+    text_string_add(out, "\"options\":{");
     fields_add(out, "", option_fields, COUNT(option_fields), options);
-    text_adds(out, "}");
+    text_string_add(out, "}");
 }
 
 /* Writes the hashes of the prefix as signed numbers, because JSON readers know no larger
@@ -212,49 +212,49 @@ static void prefix_add(struct text *out, const struct sched_prefix *prefix)
 {
     if (prefix->count == 0)
         return;
-    text_adds(out, ",\"prefix\":[");
+    text_string_add(out, ",\"prefix\":[");
     for (uint32_t i = 0; i < prefix->count && i < SCHED_PREFIX_MAX; i++)
-        text_addf(out, "%s%lld", i > 0 ? "," : "", (long long)prefix->hashes[i]);
-    text_adds(out, "]");
+        text_format_add(out, "%s%lld", i > 0 ? "," : "", (long long)prefix->hashes[i]);
+    text_string_add(out, "]");
 }
 
 static void actions_add(struct text *out, const struct sched_actions *actions)
 {
-    text_adds(out, ",\"actions\":[");
+    text_string_add(out, ",\"actions\":[");
     for (uint32_t i = 0; i < actions->count; i++) {
         const struct sched_action *action = &actions->items[i];
-        text_addf(out, "%s{\"do\":\"%s\"", i > 0 ? "," : "", action_names[action->kind]);
+        text_format_add(out, "%s{\"do\":\"%s\"", i > 0 ? "," : "", action_names[action->kind]);
         fields_add(out, ",", action_fields, COUNT(action_fields), action);
-        text_adds(out, "}");
+        text_string_add(out, "}");
     }
-    text_adds(out, "]}");
+    text_string_add(out, "]}");
 }
 
 void event_text_begin(struct text *out, bool whole, const struct sched_cluster_options *options)
 {
-    text_addf(out, "{\"events\":1,\"whole\":%s,", whole ? "true" : "false");
+    text_format_add(out, "{\"events\":1,\"whole\":%s,", whole ? "true" : "false");
     options_add(out, options);
-    text_adds(out, "}");
+    text_string_add(out, "}");
 }
 
 void event_text_version(struct text *out, uint32_t version,
                         const struct sched_cluster_options *options)
 {
-    text_addf(out, "{\"version\":%u,", version);
+    text_format_add(out, "{\"version\":%u,", version);
     options_add(out, options);
-    text_adds(out, "}");
+    text_string_add(out, "}");
 }
 
 void event_text_version_gone(struct text *out, uint32_t version)
 {
-    text_addf(out, "{\"version\":%u,\"gone\":true}", version);
+    text_format_add(out, "{\"version\":%u,\"gone\":true}", version);
 }
 
 static void head_add(struct text *out, uint32_t version, int64_t now_us, const char *event)
 {
-    text_addf(out, "{\"t\":%lld,\"event\":\"%s\"", (long long)now_us, event);
+    text_format_add(out, "{\"t\":%lld,\"event\":\"%s\"", (long long)now_us, event);
     if (version != EVENT_VERSION_FIRST)
-        text_addf(out, ",\"version\":%u", version);
+        text_format_add(out, ",\"version\":%u", version);
 }
 
 void event_text_event(struct text *out, uint32_t version, int64_t now_us,
@@ -273,26 +273,26 @@ void event_text_configure(struct text *out, uint32_t version, int64_t now_us,
                           const struct sched_actions *actions)
 {
     head_add(out, version, now_us, "configure");
-    text_adds(out, ",");
+    text_string_add(out, ",");
     options_add(out, options);
     actions_add(out, actions);
 }
 
 void event_text_machine(struct text *out, uint32_t machine, const char *name)
 {
-    text_addf(out, "{\"machine\":%u,\"name\":", machine);
+    text_format_add(out, "{\"machine\":%u,\"name\":", machine);
     text_add_json_string(out, name, strlen(name));
-    text_adds(out, "}");
+    text_string_add(out, "}");
 }
 
 void event_text_request(struct text *out, uint32_t version, uint32_t request, const char *id)
 {
-    text_addf(out, "{\"request\":%u,", request);
+    text_format_add(out, "{\"request\":%u,", request);
     if (version != EVENT_VERSION_FIRST)
-        text_addf(out, "\"version\":%u,", version);
-    text_adds(out, "\"id\":");
+        text_format_add(out, "\"version\":%u,", version);
+    text_string_add(out, "\"id\":");
     text_add_json_string(out, id, strlen(id));
-    text_adds(out, "}");
+    text_string_add(out, "}");
 }
 
 struct event_decision event_decision_of(const struct sched_action *route, int64_t now_us)
@@ -314,20 +314,21 @@ void event_text_outcome(struct text *out, uint32_t version, int64_t now_us, uint
                         const struct event_decision *decision, bool computed)
 {
     static const char *const choices[] = {"none", "compute", "keep", "move", "load"};
-    text_addf(out, "{\"t\":%lld,\"outcome\":\"%s\"", (long long)now_us,
-              computed ? "computed" : "left");
+    text_format_add(out, "{\"t\":%lld,\"outcome\":\"%s\"", (long long)now_us,
+                    computed ? "computed" : "left");
     if (version != EVENT_VERSION_FIRST)
-        text_addf(out, ",\"version\":%u", version);
-    text_addf(out, ",\"request\":%u,\"choice\":\"%s\",\"computed_us\":%u", request,
-              choices[decision->choice], decision->computed_us);
+        text_format_add(out, ",\"version\":%u", version);
+    text_format_add(out, ",\"request\":%u,\"choice\":\"%s\",\"computed_us\":%u", request,
+                    choices[decision->choice], decision->computed_us);
     if (decision->pull_us > 0)
-        text_addf(out, ",\"pull_us\":%u", decision->pull_us);
+        text_format_add(out, ",\"pull_us\":%u", decision->pull_us);
     if (decision->pulled_us > 0)
-        text_addf(out, ",\"pull_took_us\":%lld",
-                  (long long)(decision->pulled_us - decision->routed_us));
+        text_format_add(out, ",\"pull_took_us\":%lld",
+                        (long long)(decision->pulled_us - decision->routed_us));
     if (computed)
-        text_addf(out, ",\"computed_took_us\":%lld", (long long)(now_us - decision->routed_us));
-    text_adds(out, "}");
+        text_format_add(out, ",\"computed_took_us\":%lld",
+                        (long long)(now_us - decision->routed_us));
+    text_string_add(out, "}");
 }
 
 /* ---- reading ---- */

@@ -73,8 +73,9 @@ static void time_add(struct text *out, const char *name, int64_t ms)
     struct tm utc;
     if (ms <= 0 || gmtime_r(&seconds, &utc) == NULL)
         return;
-    text_addf(out, ",\"%s\":\"%04d-%02d-%02dT%02d:%02d:%02d.%03dZ\"", name, utc.tm_year + 1900,
-              utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, (int)(ms % 1000));
+    text_format_add(out, ",\"%s\":\"%04d-%02d-%02dT%02d:%02d:%02d.%03dZ\"", name,
+                    utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min,
+                    utc.tm_sec, (int)(ms % 1000));
 }
 
 static void member_add(struct text *out, const char *name, const char *value, size_t capacity)
@@ -82,24 +83,25 @@ static void member_add(struct text *out, const char *name, const char *value, si
     size_t bytes = strnlen(value, capacity);
     if (bytes == 0)
         return;
-    text_addf(out, ",\"%s\":", name);
+    text_format_add(out, ",\"%s\":", name);
     text_add_json_string(out, value, bytes);
 }
 
 static void line_write(const struct ledger_entry *entry, struct text *out)
 {
-    text_addf(out, "{\"number\":%llu", (unsigned long long)entry->number);
+    text_format_add(out, "{\"number\":%llu", (unsigned long long)entry->number);
     time_add(out, "began", entry->began_unix_ms);
     time_add(out, "ended", entry->ended_unix_ms);
     member_add(out, "request", entry->request_id, sizeof(entry->request_id));
     member_add(out, "answer", entry->answer_id, sizeof(entry->answer_id));
     member_add(out, "key", entry->key_name, sizeof(entry->key_name));
     member_add(out, "model", entry->model, sizeof(entry->model));
-    text_addf(out, ",\"status\":%u", entry->status);
+    text_format_add(out, ",\"status\":%u", entry->status);
     member_add(out, "finish", entry->finish, sizeof(entry->finish));
-    text_addf(out, ",\"prompt_tokens\":%llu,\"cached_tokens\":%llu,\"answer_tokens\":%llu}\n",
-              (unsigned long long)entry->prompt_tokens, (unsigned long long)entry->cached_tokens,
-              (unsigned long long)entry->answer_tokens);
+    text_format_add(out, ",\"prompt_tokens\":%llu,\"cached_tokens\":%llu,\"answer_tokens\":%llu}\n",
+                    (unsigned long long)entry->prompt_tokens,
+                    (unsigned long long)entry->cached_tokens,
+                    (unsigned long long)entry->answer_tokens);
 }
 
 /* Writes the data whole or not at all. Returns false with errno set. Sets *torn_out if the file

@@ -75,9 +75,9 @@ static void batch_send(struct spans *s)
     char why[160] = "out of memory";
     uint32_t count = s->filled;
     text_clear(&s->sending);
-    text_adds(&s->sending, before);
+    text_string_add(&s->sending, before);
     text_add(&s->sending, s->filling.data, s->filling.bytes);
-    text_adds(&s->sending, after);
+    text_string_add(&s->sending, after);
     text_clear(&s->filling);
     s->filled = 0;
     pthread_mutex_unlock(&s->mutex);
@@ -196,7 +196,7 @@ void spans_add(struct spans *s, const char *json, size_t json_bytes, uint32_t sp
         snprintf(s->counts.drop_reason, sizeof(s->counts.drop_reason),
                  "the collector takes spans too slowly");
     } else {
-        text_adds(&s->filling, s->filled > 0 ? "," : "");
+        text_string_add(&s->filling, s->filled > 0 ? "," : "");
         text_add(&s->filling, json, json_bytes);
         s->filled += span_count;
     }

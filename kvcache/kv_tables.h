@@ -58,7 +58,7 @@ void kv_tables_free(const struct kv_tables *tables, const struct layer_groups *g
 
 /* Stores the ids of the blocks of the spans [first, end), group after group; in groups with a
  * window, of the spans [window_first, end) instead. Returns the number of ids
- * (layer_groups_between). */
+ * (layer_groups_blocks_between). */
 uint32_t kv_tables_list(const struct kv_tables *tables, const struct layer_groups *groups,
                         uint32_t first, uint32_t end, uint32_t window_first, kv_block_id *ids_out);
 /* Sets the entries whose ids kv_tables_list stores, in the same order. */

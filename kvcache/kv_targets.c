@@ -139,12 +139,12 @@ static bool process_wanted(const struct kv_targets *t, const struct message_stag
     *writes_out = true;
     if (!overlaps(t, &stages->stages[i]))
         return false;
-    if (own->copies <= 1)
+    if (own->copy_count <= 1)
         return true;
     uint32_t copies;
     const uint32_t number = copy_number(stages, i, &copies);
-    *writes_out = number % own->copies == own->copy;
-    return *writes_out || (own->copy >= copies && number == own->copy % copies);
+    *writes_out = number % own->copy_count == own->copy_index;
+    return *writes_out || (own->copy_index >= copies && number == own->copy_index % copies);
 }
 
 /* Checks that each of our heads of `layer` is in exactly one process of `path`, or in any number of
@@ -160,7 +160,7 @@ static enum status layer_check(const struct kv_arena *arena, const struct messag
                 head < stage->last_head)
                 found++;
         }
-        if (found != 1 && (found == 0 || arena->copies == 0))
+        if (found != 1 && (found == 0 || arena->copy_count == 0))
             return error_set(error, ST_MISMATCH, "KV head %u of layer %u on path %u is at %s", head,
                              layer, path, found == 0 ? "none of them" : "more than one of them");
     }
@@ -308,7 +308,7 @@ static enum status process_write(struct kv_targets *t, const struct target_proce
 {
     struct transport *transport = t->options.transport;
     const struct layer_groups *groups = &t->options.arena.groups;
-    const uint32_t group = layer_groups_find(groups, push->layer);
+    const uint32_t group = layer_groups_group_of(groups, push->layer);
     const bool windowed = layer_groups_windowed(groups, group);
     const uint32_t end = push->first + push->count;
     const uint32_t group_first = windowed ? push->window_first : push->full_first;

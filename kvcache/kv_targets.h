@@ -4,7 +4,8 @@
  * have not ended. A token machine without stages is one process. A machine with stages has several
  * processes: each KV head of each layer is written directly to the process that stores it, however
  * the two machines are split into stages and ranks. If every rank of a stage has all KV heads
- * (kv_arena.copies), rank n of the target gets them from rank n % kv_arena.copies of this stage.
+ * (kv_arena.copy_count), rank n of the target gets them from rank n % kv_arena.copy_count of this
+ * stage.
  *
  * machine/executor/ makes every call, on the event loop thread of a machine or of a stage process.
  * The caller numbers the targets and opens the transport. kv_targets chooses no blocks, does not
@@ -41,12 +42,12 @@ void kv_targets_close(struct kv_targets *t);
 
 /* Drops the earlier target with the number `target` (< LIMIT_MACHINES), if there is one, and gives
  * this number to the machine `name`, whose processes `stages` lists. Connects to each process that
- * stores some of our layers and heads. If our arena.copies is above 1, connects only to the
+ * stores some of our layers and heads. If our arena.copy_count is above 1, connects only to the
  * processes that this rank writes to, or to one process of a stage in which it writes to none. A
  * process without an address is reached over `peer`, the caller's connection to the machine (NULL =
  * none). `link_changed` reports the result, during this call or later. The target fails, for
  * example, if the processes do not store each of our heads of each of our layers exactly once on
- * each path (at least once if our arena.copies is not 0). `name` and `stages` are copied. */
+ * each path (at least once if our arena.copy_count is not 0). `name` and `stages` are copied. */
 void kv_targets_set(struct kv_targets *t, uint32_t target, const char *name,
                     struct transport_peer *peer, const struct message_stages *stages);
 /* Ends the connections that kv_targets made to the target, and forgets the target's flushes:

@@ -24,10 +24,10 @@ struct kv_arena {
     uint32_t head_first; /* KV heads head_first to head_first + head_count - 1 of each layer. */
     uint32_t head_count;
     uint32_t head_total; /* KV heads of a layer of the model. */
-    /* Number of ranks of the stage, if each of them stores all KV heads; 0 = the heads are divided
-     * among the ranks. */
-    uint32_t copies;
-    uint32_t copy;               /* With copies: rank of this process, from 0. */
+    /* Number of copies of the stage's KV: of ranks that each store all KV heads. 0 = the heads are
+     * divided among the ranks. */
+    uint32_t copy_count;
+    uint32_t copy_index;         /* If copy_count > 0: the rank of this process, from 0. */
     uint32_t block_count;        /* Blocks of a row. */
     uint32_t block_tokens;       /* Tokens of a block. */
     uint64_t block_bytes;        /* Bytes of one layer of a block, with the arena's heads only. */

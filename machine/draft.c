@@ -59,7 +59,7 @@ static enum status region_create(void *self, const struct device_memory *memory,
     enum status status = ST_OK;
     void *kv = NULL;
     if (memory != NULL)
-        status = memory->ops->take(memory->self, bytes, &kv, error);
+        status = memory->ops->allocate(memory->self, bytes, &kv, error);
     else if ((kv = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) == MAP_FAILED)
         status = error_set(error, ST_NO_MEMORY, "no memory for KV: %s", strerror(errno));

@@ -162,15 +162,15 @@ static void others_sum(const struct machine *m, const struct machine_gateway *ga
 {
     *out = (struct message_others){.gateways = m->gateway_count,
                                    .rank = rank_of(m, gateway),
-                                   .home = (uint8_t)m->home_pool,
+                                   .home_pool = (uint8_t)m->home_pool,
                                    .home_serial = m->home_serial,
                                    .prompt_tokens_taken =
                                        m->demand.prompt_tokens - gateway->demand.prompt_tokens,
                                    .answers_taken = m->demand.answers - gateway->demand.answers};
     memcpy(out->leader, leader_name(m), strlen(leader_name(m)) + 1);
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
-        out->mixed |= m->gateways[i].peer != NULL && &m->gateways[i] != gateway &&
-                      m->gateways[i].pool == POOL_MIXED;
+        out->is_in_mixed_pool |= m->gateways[i].peer != NULL && &m->gateways[i] != gateway &&
+                                 m->gateways[i].pool == POOL_MIXED;
     prompt_pool_load_add(m->prompt_pool, gateway->peer, out);
     token_pool_load_add(m->token_pool, gateway->peer, out);
 }

@@ -41,9 +41,9 @@ static int way_slowness(uint32_t way)
 static void process_add(struct message_stats *out, const struct message_process *process)
 {
     out->resident_bytes += process->resident_bytes;
-    if (way_slowness(process->staged.way) > way_slowness(out->staged.way))
-        out->staged.way = process->staged.way;
-    message_copies_add(&out->staged, &process->staged);
+    if (way_slowness(process->device_copies.way) > way_slowness(out->device_copies.way))
+        out->device_copies.way = process->device_copies.way;
+    message_copies_add(&out->device_copies, &process->device_copies);
 }
 
 static void stats_make(struct machine *m, struct message_stats *out)
@@ -61,7 +61,7 @@ static void stats_make(struct machine *m, struct message_stats *out)
         .mixed_prompt_tokens = m->pace_limits.mixed_prompt_tokens,
         .prompt_fill_tokens = m->pace_limits.prompt_fill_tokens,
         .prompt_turn_us = m->prompt_turn_us,
-        .staged = machine_copy_counts(m->transport),
+        .device_copies = machine_copy_counts(m->transport),
     };
     _Static_assert(sizeof(out->kv_blocks) / sizeof(out->kv_blocks[0]) == KV_STATE_COUNT,
                    "one per state");

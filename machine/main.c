@@ -226,8 +226,8 @@ static enum status run(struct arguments *arguments, struct config *config, int *
     if (status != ST_OK)
         return status;
     machine_process_log_configure(&process);
-    if (!config->cluster.core_dumps)
-        secret_core_dumps_stop();
+    if (!config->cluster.core_dumps && secret_core_dumps_stop(error) != ST_OK)
+        log_warn("%s", error->text);
     if (config->renamed_warning[0] != 0)
         log_warn("%s: %s", config->source, config->renamed_warning);
     if (transport_ucx_exposes(config->transport.ucx_transports))

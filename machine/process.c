@@ -81,7 +81,7 @@ static void level_change(const struct runner *runner, const struct signalfd_sigi
     enum log_level level = LOG_DEBUG;
     if (info->ssi_code == SI_QUEUE && info->ssi_int >= LOG_DEBUG && info->ssi_int <= LOG_ERROR)
         level = (enum log_level)info->ssi_int;
-    else if (log_level_now() == LOG_DEBUG)
+    else if (log_level_min() == LOG_DEBUG)
         level = start_level(process);
     log_level_set(level);
     if (runner->machine != NULL)

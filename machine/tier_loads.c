@@ -145,8 +145,8 @@ static uint32_t spans_with_room(const struct machine_tiers *t, uint32_t first, u
     if (room > kv_pool_available(m->kv))
         room = kv_pool_available(m->kv);
     if (m->arena.groups.windowed != 0)
-        return layer_groups_between(&m->arena.groups, first, first + spans,
-                                    window_first(m, first, first + spans)) <= room
+        return layer_groups_blocks_between(&m->arena.groups, first, first + spans,
+                                           window_first(m, first, first + spans)) <= room
                    ? spans
                    : 0;
     return spans < room / groups ? spans : room / groups;
@@ -186,7 +186,8 @@ static void loaded_take(struct machine_load *load)
     counts->miss_tokens += (uint64_t)(load->taken_end - end) * m->arena.block_tokens;
     if (end > first)
         counts->loaded_bytes +=
-            layer_groups_between(groups, first, end, load->window_first) * tiers_record_bytes(m);
+            layer_groups_blocks_between(groups, first, end, load->window_first) *
+            tiers_record_bytes(m);
     counts->load_us += (uint64_t)us;
     counts->damaged += load->damaged;
     m->stats_changed = true;
@@ -318,7 +319,7 @@ static void on_found(void *self, struct tier_job *job)
     load->window_first = window_first(m, first, load->taken_end);
     load->tables.window_cached_spans = load->window_first;
     load->taken_blocks =
-        layer_groups_between(&m->arena.groups, first, load->taken_end, load->window_first);
+        layer_groups_blocks_between(&m->arena.groups, first, load->taken_end, load->window_first);
     kv_tables_take(&load->tables, &m->arena.groups, m->kv, load->owner, first, load->taken_end);
     kv_tables_mark(&load->tables, &m->arena.groups, m->kv, load->owner, first, load->taken_end,
                    KV_FILLING);

@@ -228,7 +228,7 @@ static struct tier_store *store_make(struct machine_tiers *t, uint64_t salt, con
     store->end = kv_prefix_read_begin(m->prefix, salt, tokens, spans, KV_PREFIX_WHOLE_WINDOW,
                                       &store->tables, &store->reader);
     store->blocks =
-        layer_groups_between(&m->arena.groups, 0, store->end, store->reader.window_first);
+        layer_groups_blocks_between(&m->arena.groups, 0, store->end, store->reader.window_first);
     return store;
 }
 

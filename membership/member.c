@@ -49,7 +49,7 @@ static bool digest_read(const json_t *root, const char *key, struct digest *out)
 
 static bool pool_read(const json_t *root, enum pool *out)
 {
-    return pool_find(json_string_value(json_object_get(root, "pool")), out);
+    return pool_by_name(json_string_value(json_object_get(root, "pool")), out);
 }
 
 static bool address_read(const json_t *root, char out[LIMIT_ADDRESS_BYTES])

@@ -227,7 +227,8 @@ uint32_t profile_windowed_layers(const struct profile *p)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < p->model.layer_count; i++)
-        count += layer_groups_windowed(&p->model.groups, layer_groups_find(&p->model.groups, i));
+        count +=
+            layer_groups_windowed(&p->model.groups, layer_groups_group_of(&p->model.groups, i));
     return count;
 }
 

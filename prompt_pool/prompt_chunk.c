@@ -86,7 +86,8 @@ static void chunk_start(struct prompt_pool *pool, struct prompt_request *request
 
 static struct sample_context context_of(const struct prompt_request *request)
 {
-    bool reads = token_rules_read_context(&request->sampling, request->rules, request->rule_count);
+    bool reads =
+        token_rules_depend_on_context(&request->sampling, request->rules, request->rule_count);
     return (struct sample_context){
         .rules = request->rules,
         .rule_count = request->rule_count,

@@ -140,8 +140,8 @@ static enum status target_blocks_check(const struct prompt_pool *pool,
                          "tokens wants %u to %u",
                          prefill->window_first, prefill->token_machine, prefill->prompt_count,
                          sizes->window_first, sizes->spans);
-    uint32_t needed = layer_groups_between(&pool->options.arena.groups, prefill->held_span_count,
-                                           sizes->spans, prefill->window_first);
+    uint32_t needed = layer_groups_blocks_between(
+        &pool->options.arena.groups, prefill->held_span_count, sizes->spans, prefill->window_first);
     if (prefill->block_count < needed)
         return error_set(
             error, ST_INVALID, "%u blocks at machine %s, its prompt of %u tokens needs %u",

@@ -83,7 +83,7 @@ struct prompt_pool_options {
     struct kv_prefix *prefix;
     struct kv_arena arena; /* Layout of this machine's region. */
     uint32_t blocks_max;   /* Most blocks that this machine takes for one prompt. */
-    uint32_t kept_spans;   /* Spans that layers with a window keep (layer_groups_keep). */
+    uint32_t kept_spans;   /* Spans that layers with a window keep (layer_groups_spans_kept). */
     struct prompt_links *links;
     sched_slot first_slot;   /* The pool uses the slots [first_slot, first_slot + slot_count). */
     uint32_t slot_count;     /* Most requests in the pool. */

@@ -12,7 +12,7 @@ uint64_t prompt_push_bytes(const struct kv_arena *arena, uint32_t first_layer, u
 {
     uint64_t sum = 0;
     for (uint32_t layer = first_layer; layer < end_layer; layer++) {
-        const uint32_t group = layer_groups_find(&arena->groups, layer);
+        const uint32_t group = layer_groups_group_of(&arena->groups, layer);
         const enum layer_kind kind = layer_groups_kind(&arena->groups, group);
         const uint64_t spans = kind == LAYER_WINDOW ? window_spans : full_spans;
         sum += spans * arena->block_bytes;

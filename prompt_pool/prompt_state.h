@@ -218,8 +218,9 @@ static inline uint32_t prompt_request_blocks_left(const struct prompt_pool *pool
                                                   const struct prompt_request *request)
 {
     const struct kv_tables *tables = &request->tables;
-    return layer_groups_taken(&pool->options.arena.groups, request->span_count,
-                              tables->cached_spans, tables->window_cached_spans, tables->keep);
+    return layer_groups_blocks_to_take(&pool->options.arena.groups, request->span_count,
+                                       tables->cached_spans, tables->window_cached_spans,
+                                       tables->keep);
 }
 
 /* Returns the number of prompt tokens after the cached spans. */

@@ -75,7 +75,7 @@ uint32_t sched_memory_kept_spans(const struct sched_memory_options *options, boo
     uint32_t tokens = 1 + options->draft_tokens + options->window_spare_tokens;
     if (chunked && options->chunk_tokens > tokens)
         tokens = options->chunk_tokens;
-    return layer_groups_keep(&options->groups, options->block_tokens, tokens);
+    return layer_groups_spans_kept(&options->groups, options->block_tokens, tokens);
 }
 
 uint32_t sched_memory_blocks_of(const struct sched_memory_options *options, uint32_t tokens,
@@ -109,8 +109,7 @@ struct sched_kv sched_memory_kv(const struct sched_memory_options *options)
 uint64_t sched_memory_tokens_most(const struct sched_memory_options *options, uint32_t blocks)
 {
     return (uint64_t)options->block_tokens *
-           layer_groups_spans_most(&options->groups, blocks,
-                                   sched_memory_kept_spans(options, true));
+           layer_groups_spans_max(&options->groups, blocks, sched_memory_kept_spans(options, true));
 }
 
 static struct entry *entry_of(const struct sched_memory *memory, sched_slot slot)
@@ -145,8 +144,8 @@ static void holder_count(struct sched_memory *memory, const struct entry *entry,
 static uint32_t blocks_with(const struct sched_memory *memory, const struct entry *entry,
                             uint32_t spans)
 {
-    return layer_groups_taken(&memory->options.groups, spans, 0, entry->blocks.window_held,
-                              entry->blocks.kept_spans);
+    return layer_groups_blocks_to_take(&memory->options.groups, spans, 0, entry->blocks.window_held,
+                                       entry->blocks.kept_spans);
 }
 
 /* Sets the number of the request's spans, and counts their blocks. */

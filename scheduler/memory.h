@@ -70,7 +70,8 @@ struct sched_kv {
     uint64_t capacity_tokens;
     struct layer_groups groups;
     uint32_t block_tokens;
-    /* layer_groups_keep of a request: [1] if its prompt is computed on the machine, else [0]. */
+    /* layer_groups_spans_kept of a request: [1] if its prompt is computed on the machine, else
+     * [0]. */
     uint32_t kept_spans[2];
 };
 
@@ -125,7 +126,7 @@ struct sched_memory_blocks {
     uint32_t spans;         /* Spans of the request (common/layer_groups.h) that have blocks. */
     uint32_t spans_max;     /* Spans of the prompt and the longest answer. */
     uint32_t growth_blocks; /* Blocks of the latest SCHED_GROWTH_SPAN. */
-    uint32_t kept_spans;    /* layer_groups_keep of the request. */
+    uint32_t kept_spans;    /* layer_groups_spans_kept of the request. */
     /* In layers with a window, the request has no blocks of the spans before this span. */
     uint32_t window_held;
     bool granted; /* The reservation was granted. */

@@ -478,13 +478,13 @@ int serve_main(int argc, char **argv)
     result = serve_options_parse(argc, argv, &s->options);
     if (result >= 0)
         goto undo_memory;
-    if (!config->cluster.core_dumps)
-        secret_core_dumps_stop();
     *from_file = *config;
     s->is_loopback = config_is_loopback(config);
     log_open("gateway", s->options.log_level);
     log_keep(LOG_KEPT_BYTES);
     serve_log_configure(s);
+    if (!config->cluster.core_dumps && secret_core_dumps_stop(&error) != ST_OK)
+        log_warn("%s", error.text);
     notify_open(&s->notify);
     if (config->renamed_warning[0] != 0)
         log_warn("%s: %s", config->source, config->renamed_warning);

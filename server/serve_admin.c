@@ -92,7 +92,7 @@ static bool machine_add(struct serve *s, const char *body, size_t bytes, struct 
         return false;
     if (serve_machine_add(s, &machine, s->current.number, &why) == NULL)
         return fail(error, ST_NO_RESOURCE, &why);
-    text_addf(answer, "{\"machine\":\"%s\",\"state\":\"starting\"}", machine.name);
+    text_format_add(answer, "{\"machine\":\"%s\",\"state\":\"starting\"}", machine.name);
     return true;
 }
 
@@ -138,12 +138,13 @@ static bool on_machine(void *self, enum http_admin_verb verb, const char *name, 
                         : fleet_machine_draining(m) ? "draining"
                                                     : "serving";
     log_info("machine %s is %s", name, state);
-    text_addf(answer, "{\"machine\":\"%s\",\"state\":\"%s\",\"idle\":%s}", name, state,
-              gateway_machine_idle(s->gateway, m) ? "true" : "false");
+    text_format_add(answer, "{\"machine\":\"%s\",\"state\":\"%s\",\"idle\":%s}", name, state,
+                    gateway_machine_idle(s->gateway, m) ? "true" : "false");
     return true;
 }
 
-#define KEY_ADD(name)              text_addf(out, ",\"" #name "\":%llu", (unsigned long long)counts->name);
+#define KEY_ADD(name) text_format_add(out, ",\"" #name "\":%llu", (unsigned long long)counts->name);
+
 #define KEY_GAUGE(name, kind, ...) KEY_GAUGE_##kind(name)
 #define KEY_GAUGE_GAUGE(name)      KEY_ADD(name)
 #define KEY_GAUGE_COUNTER(name)
@@ -154,20 +155,20 @@ static bool on_machine(void *self, enum http_admin_verb verb, const char *name, 
 static void keys_add(const struct serve *s, struct text *out)
 {
     const char *before = "";
-    text_adds(out, ",\"keys\":[");
+    text_string_add(out, ",\"keys\":[");
     for (uint32_t key = 0; key < api_keys_index_count(s->keys); key++) {
         const struct api_key_settings *settings = api_keys_settings(s->keys, key);
         if (settings == NULL)
             continue;
         const struct api_key_counts *counts = api_keys_counts(s->keys, key);
-        text_addf(out, "%s{\"name\":\"%s\",\"weight\":%u", before, settings->name,
-                  settings->weight);
+        text_format_add(out, "%s{\"name\":\"%s\",\"weight\":%u", before, settings->name,
+                        settings->weight);
         KEY_COUNTERS(KEY_GAUGE)
         KEY_COUNTERS(KEY_COUNTER)
-        text_adds(out, "}");
+        text_string_add(out, "}");
         before = ",";
     }
-    text_adds(out, "]");
+    text_string_add(out, "]");
 }
 
 /* "0.1.0 (e2d051645f2a)" */
@@ -183,24 +184,24 @@ static void build_text(struct text *out)
 static void state(void *self, struct text *answer)
 {
     const struct serve *s = self;
-    text_adds(answer, "{\"version\":");
+    text_string_add(answer, "{\"version\":");
     build_text(answer);
-    text_adds(answer, ",\"config\":");
+    text_string_add(answer, ",\"config\":");
     text_add_json_string(answer, s->file_config->source, strlen(s->file_config->source));
-    text_addf(answer, ",\"slo\":{\"ttft_ms\":%u,\"tbt_ms\":%u}", s->config->slo.ttft_ms,
-              s->config->slo.tbt_ms);
-    text_adds(answer, ",\"model\":");
+    text_format_add(answer, ",\"slo\":{\"ttft_ms\":%u,\"tbt_ms\":%u}", s->config->slo.ttft_ms,
+                    s->config->slo.tbt_ms);
+    text_string_add(answer, ",\"model\":");
     text_add_json_string(answer, s->current.name, strlen(s->current.name));
     serve_update_state_write(s, answer);
-    text_addf(answer, ",\"uptime_s\":%.1f,\"stopping\":%s,\"tls\":%s,",
-              (double)(serve_now_us() - s->started_us) * 1e-6,
-              s->drain_deadline_us >= 0 || s->stop_deadline_us >= 0 ? "true" : "false",
-              s->tls ? "true" : "false");
+    text_format_add(answer, ",\"uptime_s\":%.1f,\"stopping\":%s,\"tls\":%s,",
+                    (double)(serve_now_us() - s->started_us) * 1e-6,
+                    s->drain_deadline_us >= 0 || s->stop_deadline_us >= 0 ? "true" : "false",
+                    s->tls ? "true" : "false");
     gateway_state_write(s->gateway, answer);
     keys_add(s, answer);
-    text_adds(answer, ",\"problems\":[");
+    text_string_add(answer, ",\"problems\":[");
     metrics_problems_write(s->metrics, serve_now_us(), answer);
-    text_adds(answer, "]}");
+    text_string_add(answer, "]}");
 }
 
 /* The config has paths of files with secrets, but no secrets. */
@@ -235,17 +236,17 @@ static void view(void *self, const struct http_admin_view *view, struct text *an
     } else if (view->kind == HTTP_ADMIN_LOG) {
         log_kept_write(answer);
     } else if (view->kind == HTTP_ADMIN_DECISIONS) {
-        text_adds(answer, "{");
+        text_string_add(answer, "{");
         gateway_decisions_write(s->gateway, answer);
-        text_adds(answer, "}");
+        text_string_add(answer, "}");
     } else {
         const struct history_query query = {.id = view->id,
                                             .requests_max = view->requests_max,
                                             .with_events = view->with_events,
                                             .separator = ",\n"};
-        text_adds(answer, "{");
+        text_string_add(answer, "{");
         gateway_requests_write(s->gateway, &query, answer);
-        text_adds(answer, "}");
+        text_string_add(answer, "}");
     }
 }
 

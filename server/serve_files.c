@@ -115,7 +115,7 @@ void serve_log_configure(const struct serve *s)
     enum log_level level = s->options.log_level;
     if (s->options.log_level_name == NULL)
         (void)log_level_parse(s->config->log.level, &level);
-    if (s->launcher != NULL && level != log_level_now())
+    if (s->launcher != NULL && level != log_level_min())
         launcher_log_level_send(s->launcher, level);
     log_level_set(level);
     log_format_set(strcmp(s->config->log.format, "json") == 0 ? LOG_JSON : LOG_TEXT);

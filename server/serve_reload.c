@@ -40,7 +40,7 @@ static void line_add(const struct reload *r, struct text *list, const char *form
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
-    text_adds(list, list->bytes > 0 ? "," : "");
+    text_string_add(list, list->bytes > 0 ? "," : "");
     text_add_json_string(list, line, strlen(line));
     if (!r->is_dry_run)
         log_info("reload: %s", line);
@@ -353,9 +353,9 @@ static void reload_apply(struct reload *r)
 static void list_add(struct text *answer, const char *before, const char *name,
                      const struct text *list)
 {
-    text_addf(answer, "%s\"%s\":[", before, name);
+    text_format_add(answer, "%s\"%s\":[", before, name);
     text_add(answer, list->bytes > 0 ? list->data : "", list->bytes);
-    text_adds(answer, "]");
+    text_string_add(answer, "]");
 }
 
 enum status serve_reload(struct serve *s, bool is_dry_run, const struct audit_actor *actor,
@@ -379,7 +379,7 @@ enum status serve_reload(struct serve *s, bool is_dry_run, const struct audit_ac
         list_add(answer, "{", "changed", &r.changed);
         list_add(answer, ",", "for_machines_that_start", &r.later);
         list_add(answer, ",", "needs_restart", &r.restart);
-        text_adds(answer, is_dry_run ? ",\"dry_run\":true}" : "}");
+        text_string_add(answer, is_dry_run ? ",\"dry_run\":true}" : "}");
     }
     if (!is_dry_run && status == ST_OK)
         log_info("reload: done");

@@ -461,31 +461,33 @@ int serve_update_turn(struct serve *s)
 static void version_add(const struct serve *s, const struct serve_version *version,
                         struct text *out)
 {
-    text_addf(out, "{\"version\":%u,\"state\":\"%s\",\"model\":", version->number,
-              state_name(s, version == &s->other_version));
+    text_format_add(out, "{\"version\":%u,\"state\":\"%s\",\"model\":", version->number,
+                    state_name(s, version == &s->other_version));
     text_add_json_string(out, version->name, strlen(version->name));
-    text_adds(out, ",\"file\":");
+    text_string_add(out, ",\"file\":");
     text_add_json_string(out, version->config.model, strlen(version->config.model));
-    text_addf(out, ",\"requests_open\":%u,\"requests_total\":%llu}",
-              gateway_version_requests(s->gateway, version->number),
-              (unsigned long long)gateway_version_requests_total(s->gateway, version->number));
+    text_format_add(
+        out, ",\"requests_open\":%u,\"requests_total\":%llu}",
+        gateway_version_requests(s->gateway, version->number),
+        (unsigned long long)gateway_version_requests_total(s->gateway, version->number));
 }
 
 void serve_update_state_write(const struct serve *s, struct text *out)
 {
-    text_adds(out, ",\"versions\":[");
+    text_string_add(out, ",\"versions\":[");
     version_add(s, &s->current, out);
     if (s->other_version.number > 0) {
-        text_adds(out, ",");
+        text_string_add(out, ",");
         version_add(s, &s->other_version, out);
     }
-    text_addf(out, "],\"update\":{\"state\":\"%s\"",
-              s->other_version.number > 0 ? state_name(s, true) : "none");
+    text_format_add(out, "],\"update\":{\"state\":\"%s\"",
+                    s->other_version.number > 0 ? state_name(s, true) : "none");
     if (s->version_last > 1)
-        text_addf(out, ",\"since_s\":%.1f", (double)(serve_now_us() - s->update_begun_us) * 1e-6);
+        text_format_add(out, ",\"since_s\":%.1f",
+                        (double)(serve_now_us() - s->update_begun_us) * 1e-6);
     if (s->update_text[0] != 0) {
-        text_adds(out, ",\"text\":");
+        text_string_add(out, ",\"text\":");
         text_add_json_string(out, s->update_text, strlen(s->update_text));
     }
-    text_adds(out, "}");
+    text_string_add(out, "}");
 }

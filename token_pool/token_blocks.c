@@ -41,8 +41,9 @@ uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *
                              tables, &request->reader);
     sched_memory_window_held_set(pool->memory, token_slot_of(pool, request),
                                  tables->window_cached_spans);
-    return layer_groups_taken(groups_of(pool), token_blocks_of(pool, request)->spans,
-                              tables->cached_spans, tables->window_cached_spans, tables->keep);
+    return layer_groups_blocks_to_take(groups_of(pool), token_blocks_of(pool, request)->spans,
+                                       tables->cached_spans, tables->window_cached_spans,
+                                       tables->keep);
 }
 
 void token_blocks_prefix_unpin(struct token_pool *pool, struct token_request *request)

@@ -80,7 +80,7 @@ void token_request_drafted_drop(struct token_pool *pool, struct token_request *r
 {
     request->draft_decided = false;
     request->draft_wanted = request->draft_made = 0;
-    /* KV of the drafts that were right is kept. The latest token was drawn by the step. */
+    /* KV of the accepted drafted tokens is kept. The latest token was drawn by the step. */
     if (request->draft_seat != DRAFT_SEAT_NONE)
         seat_cut(pool, request, request->prompt_tokens + request->generated - 1);
 }

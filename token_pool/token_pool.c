@@ -168,8 +168,8 @@ static enum status tables_open(struct token_pool *pool, struct token_request *re
     if (!has_prompt)
         return ST_OK;
     request->uses_prefix_cache = reserve->prefix_cache && pool->options.prefix != NULL;
-    request->reads_tokens = token_rules_read_context(&request->sampling, request->token_rules,
-                                                     request->token_rule_words);
+    request->reads_tokens = token_rules_depend_on_context(&request->sampling, request->token_rules,
+                                                          request->token_rule_words);
     request->tokens = request->tables.ids + ids;
     memcpy(request->tokens, reserve->prompt, request->prompt_tokens * sizeof(uint32_t));
     if (pool->options.memory.draft_tokens > 0 && !request->copy)

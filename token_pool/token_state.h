@@ -62,7 +62,7 @@ struct token_request {
     uint32_t *tokens;
     /* The request's blocks are looked up in the prefix cache and added to it. Requires `tokens`. */
     bool uses_prefix_cache;
-    bool reads_tokens; /* Sampling depends on `tokens` (token_rules_read_context). */
+    bool reads_tokens; /* Sampling depends on `tokens` (token_rules_depend_on_context). */
     uint32_t token_rule_words;
     uint32_t *token_rules;          /* Words of common/token_rules.h. */
     struct draft_index draft_index; /* Of `tokens`; closed = the request has no drafts. */

@@ -117,7 +117,7 @@ bool fabric_link_import(struct fabric_link *link, const struct fabric_address *p
     link->import = import;
     link->direct = link->staged = true;
     snprintf(link->way_text, sizeof(link->way_text), "%s ipc",
-             device->cuda ? "cuda" : device->name);
+             device->is_cuda ? "cuda" : device->name);
     return true;
 }
 

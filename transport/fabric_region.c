@@ -48,7 +48,7 @@ static enum status device_region_open(struct fabric *fabric, const struct fabric
     enum status status = fabric_staging_open(fabric, options);
     if (status != ST_OK)
         return error_set(error, status, "ucx: out of memory");
-    status = device->ops->take(device->self, options->region_bytes, &fabric->region, error);
+    status = device->ops->allocate(device->self, options->region_bytes, &fabric->region, error);
     if (status != ST_OK) {
         fabric_staging_close(fabric);
         error_prefix(error, "%s: a KV region of %llu bytes", device->name,
@@ -65,7 +65,7 @@ static enum status device_region_open(struct fabric *fabric, const struct fabric
         .memory_type = UCS_MEMORY_TYPE_CUDA,
     };
     ucs_status_t ucs = UCS_OK;
-    if (!device->cuda)
+    if (!device->is_cuda)
         snprintf(fabric->staged_why, sizeof(fabric->staged_why), "%s is not CUDA memory",
                  device->name);
     else if (fabric->context == NULL)

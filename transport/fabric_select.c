@@ -113,7 +113,7 @@ void fabric_selection_make(const struct fabric_options *options, struct fabric_s
 {
     const char *devices = options->ucx_devices;
     bool named = options->ucx_tls != NULL;
-    bool gpu = options->device != NULL && options->device->cuda;
+    bool gpu = options->device != NULL && options->device->is_cuda;
     *out = (struct fabric_selection){.transports_named = named};
     if (options->one_host)
         snprintf(out->devices, sizeof(out->devices), "lo");

@@ -71,8 +71,8 @@ static bool chunk_take(struct fabric *fabric)
     struct error ignored;
     if (chunk == NULL)
         return false;
-    if (device->ops->host_take(device->self, CHUNK_SLOTS * FABRIC_PIECE_BYTES_MAX, &chunk->memory,
-                               &ignored) != ST_OK) {
+    if (device->ops->host_allocate(device->self, CHUNK_SLOTS * FABRIC_PIECE_BYTES_MAX,
+                                   &chunk->memory, &ignored) != ST_OK) {
         free(chunk);
         return false;
     }

@@ -52,7 +52,7 @@ static enum status rules_check(const struct message_reader *reader, const struct
 {
     struct token_rules rules;
     struct error error;
-    if (token_rules_read(words, count, &rules, &error) != ST_OK)
+    if (token_rules_check(words, count, &rules, &error) != ST_OK)
         return error_set(reader->error, ST_INVALID, "%s message: %.200s", reader->message,
                          error.text);
     return message_range_check(reader, "answer_tokens", sampling->answer_tokens, 0,
@@ -96,7 +96,7 @@ static enum status reserve_check(const struct message_reader *reader, const void
     if (status != ST_OK)
         return status;
     if (reserve->prompt_count == 0 &&
-        token_rules_read_context(&reserve->sampling, reserve->rules, reserve->rule_count))
+        token_rules_depend_on_context(&reserve->sampling, reserve->rules, reserve->rule_count))
         return error_set(reader->error, ST_INVALID,
                          "%s message: no prompt, which the sampling rules need", reader->message);
     if (reserve->answer_count >= reserve->prompt_tokens)
@@ -198,11 +198,11 @@ static const struct message_rule preempted_rules[] = {
 
 /* ---- machines ---- */
 
-static const struct message_rule staged_rules[] = {PADDING(message_copies, padding)};
-const struct message_layout layout_of_message_copies = {RULES(staged_rules)};
+static const struct message_rule copies_rules[] = {PADDING(message_copies, padding)};
+const struct message_layout layout_of_message_copies = {RULES(copies_rules)};
 
 static const struct message_rule stats_rules[] = {
-    STRUCT(message_stats, staged, layout_of_message_copies),
+    STRUCT(message_stats, device_copies, layout_of_message_copies),
 };
 static const struct message_growth stats_growth[] = {SINCE(31, message_stats, draft_tokens, 0)};
 
@@ -232,8 +232,8 @@ static const struct message_rule role_rules[] = {
 
 static const struct message_rule others_rules[] = {
     TEXT(message_others, leader),
-    BOOL(message_others, mixed),
-    RANGE(message_others, home, POOL_PROMPT, POOL_MIXED),
+    BOOL(message_others, is_in_mixed_pool),
+    RANGE(message_others, home_pool, POOL_PROMPT, POOL_MIXED),
     PADDING(message_others, padding),
 };
 

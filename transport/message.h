@@ -373,7 +373,7 @@ struct message_stats {
     uint64_t kv_bytes[LAYER_KIND_COUNT];
     /* Counters by kind of layer: KV bytes written to token machines. */
     uint64_t transfer_bytes[LAYER_KIND_COUNT];
-    struct message_copies staged; /* Copies of KV into and out of device memory. */
+    struct message_copies device_copies; /* Copies of KV into and out of device memory. */
     MACHINE_COUNTERS(COUNTER_FIELD_64)
 };
 
@@ -400,7 +400,7 @@ static inline void message_stats_add(struct message_stats *to, const struct mess
     MACHINE_COUNTERS(COUNTER_ADD)
     for (int kind = 0; kind < LAYER_KIND_COUNT; kind++)
         to->transfer_bytes[kind] += from->transfer_bytes[kind];
-    message_copies_add(&to->staged, &from->staged);
+    message_copies_add(&to->device_copies, &from->device_copies);
 }
 
 /* Returns the KV bytes that the machine has written to token machines, of layers of all kinds. */
@@ -476,7 +476,7 @@ struct message_stages {
 /* Load of one stage process. Counters start at 0 when the process starts. */
 struct message_process {
     PROCESS_COUNTERS(COUNTER_FIELD_64)
-    struct message_copies staged; /* Copies of KV into and out of device memory. */
+    struct message_copies device_copies; /* Copies of KV into and out of device memory. */
 };
 
 /* The indices of a stage process in its machine, and its load. */
@@ -502,15 +502,15 @@ struct message_others {
     uint32_t gateways;             /* Connected gateways, including the receiver. */
     uint32_t prompts;              /* Prompts that are not computed yet. */
     uint32_t decodes;              /* Answers that wait for memory, are reserved, or run. */
-    bool mixed;                    /* Another gateway has this machine in its mixed pool. */
-    uint8_t home;                  /* The home pool, from the ROLE with the highest serial. */
+    bool is_in_mixed_pool;         /* Another gateway has this machine in its mixed pool. */
+    uint8_t home_pool;             /* The home pool, from the ROLE with the highest serial. */
     uint8_t rank; /* The number of connected gateways with a lower name than the receiver. */
     uint8_t padding[1];
     uint64_t prompt_tokens; /* Tokens of `prompts`, without tokens of the prefix cache. */
     /* KV memory, in tokens, of all requests, including computed prompts
      * (sched_memory_tokens_of). */
     uint64_t kv_tokens;
-    /* Serial of the ROLE that set `home`; 0 = none, the config file decides. */
+    /* Serial of the ROLE that set `home_pool`; 0 = none, the config file decides. */
     uint64_t home_serial;
     /* Prompt tokens of all PREFILLs since the machine started, except PREFILLs of the receiver's
      * present connection and PREFILLs that only copy KV (copied_generation). */

@@ -232,7 +232,7 @@ static const struct message_rule context_rules[] = {
 static const struct message_array context_arrays[] = {ARRAY(stage_context, words, new_words, NULL)};
 
 static const struct message_rule load_rules[] = {
-    STRUCT(message_process, staged, layout_of_message_copies)};
+    STRUCT(message_process, device_copies, layout_of_message_copies)};
 
 /* ---- all kinds ---- */
 

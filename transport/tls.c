@@ -75,7 +75,7 @@ static int on_name(gnutls_session_t session, const char *name, gnutls_datum_t *k
         return 1;
     /* All keys are compared, so that the time does not show which one matches. */
     for (uint32_t i = 0; i < keys->count; i++)
-        if (secret_equal(keys->psks[i].name, wanted, NAME_BYTES))
+        if (secret_bytes_equal(keys->psks[i].name, wanted, NAME_BYTES))
             found = &keys->psks[i];
     if (found == NULL)
         return 1;

@@ -211,7 +211,7 @@ static void on_auth_reply(struct peer *peer, const uint8_t *data, size_t bytes)
     const struct secret_key *key = peer_key(peer);
     if (key != NULL)
         auth_proof(key, auth, AUTH_BY_ACCEPTING, want);
-    if (key == NULL || !secret_equal(proof, want, sizeof(want))) {
+    if (key == NULL || !secret_bytes_equal(proof, want, sizeof(want))) {
         fail_text(peer, ST_MISMATCH, PEER_KEYS_DIFFER);
         return;
     }
@@ -227,7 +227,7 @@ static void on_auth_proof(struct peer *peer, const uint8_t *data, size_t bytes)
     const struct secret_key *key = peer_key(peer);
     if (key != NULL)
         auth_proof(key, &peer->auth_exchange, AUTH_BY_CONNECTING, want);
-    if (key == NULL || bytes != sizeof(want) || !secret_equal(data, want, sizeof(want)))
+    if (key == NULL || bytes != sizeof(want) || !secret_bytes_equal(data, want, sizeof(want)))
         refuse_text(peer, ST_MISMATCH, PEER_KEYS_DIFFER);
     else
         peer->step = GREETING_HELLO;

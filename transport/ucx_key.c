@@ -70,7 +70,7 @@ void peer_key_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_
     if (key == NULL)
         return;
     proof_make(peer, key, false, want);
-    if (!secret_equal(wire.proof, want, sizeof(want))) {
+    if (!secret_bytes_equal(wire.proof, want, sizeof(want))) {
         error_set(&error, ST_MISMATCH, "%s", PEER_KEYS_DIFFER);
         peer_fail(peer, ST_MISMATCH, &error);
         return;

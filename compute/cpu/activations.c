@@ -43,7 +43,7 @@ enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t 
         if (a->rounded == NULL)
             goto undo_activations;
     }
-    if ((needs & COMPUTE_NEEDS_Q8) != 0 && (needs & COMPUTE_REFINED) != 0) {
+    if ((needs & COMPUTE_NEEDS_Q8) != 0 && (needs & COMPUTE_NEEDS_REFINED) != 0) {
         a->second_planes = cpu_memory_take(blocks * sizeof(struct kernels_second_plane));
         if (a->second_planes == NULL)
             goto undo_activations;

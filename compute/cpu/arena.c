@@ -56,7 +56,7 @@ static void chunk_close(struct arena_chunk *chunk)
     free(chunk);
 }
 
-uint8_t *arena_take(struct arena *arena, size_t bytes, struct arena_chunk **chunk_out)
+uint8_t *arena_allocate(struct arena *arena, size_t bytes, struct arena_chunk **chunk_out)
 {
     struct arena_chunk *chunk = arena->chunks;
     bytes = (bytes + 63) / 64 * 64;
@@ -74,7 +74,7 @@ uint8_t *arena_take(struct arena *arena, size_t bytes, struct arena_chunk **chun
     return piece;
 }
 
-void arena_give(struct arena *arena, struct arena_chunk *chunk)
+void arena_free(struct arena *arena, struct arena_chunk *chunk)
 {
     assert(chunk->pieces > 0);
     if (--chunk->pieces > 0)

@@ -27,9 +27,9 @@ struct arena {
     struct arena_chunk *chunks;
 };
 
-/* Returns 64-byte aligned memory, not zeroed; NULL = no memory. *chunk_out is for arena_give. */
-uint8_t *arena_take(struct arena *arena, size_t bytes, struct arena_chunk **chunk_out);
-/* Gives back one piece of the chunk. Frees the chunk if this was the last piece in use. */
-void arena_give(struct arena *arena, struct arena_chunk *chunk);
+/* Returns 64-byte aligned memory, not zeroed; NULL = no memory. *chunk_out is for arena_free. */
+uint8_t *arena_allocate(struct arena *arena, size_t bytes, struct arena_chunk **chunk_out);
+/* Frees one piece of the chunk, and the chunk if this was the last piece in use. */
+void arena_free(struct arena *arena, struct arena_chunk *chunk);
 
 #endif

@@ -33,12 +33,6 @@
  * data in use.) */
 #define AHEAD_TOKENS 128
 
-/* Returns the bytes of an element of a float cache. */
-INLINE size_t kv_element_bytes(enum compute_kv_dtype dtype)
-{
-    return dtype == COMPUTE_KV_F16 ? 2 : 4;
-}
-
 /* Loads `lanes` elements of the cache as floats. */
 INLINE vec kv_load(enum compute_kv_dtype dtype, const uint8_t *p, uint32_t lanes)
 {
@@ -53,7 +47,8 @@ INLINE vec kv_load(enum compute_kv_dtype dtype, const uint8_t *p, uint32_t lanes
 INLINE const uint8_t *head_block(const struct kernels_cache *cache, uint32_t token)
 {
     const struct compute_kv *kv = cache->kv;
-    size_t head_bytes = (size_t)kv->head_dim * kv->block_tokens * 2 * kv_element_bytes(kv->dtype);
+    size_t head_bytes =
+        (size_t)kv->head_dim * kv->block_tokens * 2 * compute_kv_element_bytes(kv->dtype);
     return (const uint8_t *)kv->base + cache->blocks[token / kv->block_tokens] * kv->block_bytes +
            cache->kv_head * head_bytes;
 }
@@ -62,7 +57,7 @@ INLINE const uint8_t *head_block(const struct kernels_cache *cache, uint32_t tok
 INLINE const uint8_t *key_column(const struct kernels_cache *cache, uint32_t token)
 {
     return head_block(cache, token) +
-           token % cache->kv->block_tokens * kv_element_bytes(cache->kv->dtype);
+           token % cache->kv->block_tokens * compute_kv_element_bytes(cache->kv->dtype);
 }
 
 /* The queries of one call and their scores. */
@@ -141,7 +136,7 @@ INLINE void qk_columns(const struct kernels_cache *cache, enum compute_kv_dtype 
 {
     const struct compute_kv *kv = cache->kv;
     const uint8_t *keys[QK_VECTORS], *ahead[QK_VECTORS];
-    size_t step = (size_t)kv->block_tokens * kv_element_bytes(dtype);
+    size_t step = (size_t)kv->block_tokens * compute_kv_element_bytes(dtype);
     bool prefetch = token + AHEAD_TOKENS + vectors * lanes <= ahead_limit;
     for (uint32_t c = 0; c < vectors; c++) {
         keys[c] = key_column(cache, token + c * lanes);
@@ -246,7 +241,7 @@ INLINE void pv_tile(const struct kernels_cache *cache, enum compute_kv_dtype dty
 {
     const struct compute_kv *kv = cache->kv;
     const uint32_t dim = kv->head_dim, block_tokens = kv->block_tokens;
-    const size_t element = kv_element_bytes(dtype), step = dim * element;
+    const size_t element = compute_kv_element_bytes(dtype), step = dim * element;
     const size_t skip = (size_t)dim * block_tokens * element + first * element; /* Past K. */
     vec o[PV_ROWS][PV_VECTORS];
     for (uint32_t r = 0; r < rows; r++)
@@ -316,7 +311,7 @@ static void latent_pv(const struct kernels_cache *cache, const struct scores *sc
     const uint32_t dim = kv->latent, key_only_dims = 2 * kv->head_dim - dim,
                    tokens = kv->block_tokens;
     const uint32_t last = first_position + (scores->count - 1) / heads;
-    const size_t element = kv_element_bytes(kv->dtype);
+    const size_t element = compute_kv_element_bytes(kv->dtype);
     memset(out, 0, (size_t)scores->count * dim * sizeof(float));
     for (uint32_t begin = attention_first(first_position, window) / tokens * tokens; begin <= last;
          begin += tokens) {

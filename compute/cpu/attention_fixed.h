@@ -40,16 +40,16 @@
 #include "compute/cpu/rows.h"
 #include "compute/cpu/store_fixed.h"
 
-#define FIXED_DIMS    64 /* Dimensions of one exact sum of scores. */
-#define FIXED_GROUP   64 /* Tokens of one exact sum of values; their weights share a scale. */
-#define FIXED_MEMBERS (FIXED_GROUP / VECTOR_LANES)    /* Vectors of a group. */
-#define FIXED_GROUPS  (KERNELS_SEGMENT / FIXED_GROUP) /* Groups of a segment. */
+#define FIXED_DIMS          64 /* Dimensions of one exact sum of scores. */
+#define FIXED_GROUP         64 /* Tokens of one exact sum of values; their weights share a scale. */
+#define FIXED_GROUP_VECTORS (FIXED_GROUP / VECTOR_LANES)    /* Vectors of a group. */
+#define FIXED_GROUPS        (KERNELS_SEGMENT / FIXED_GROUP) /* Groups of a segment. */
 static_assert(KERNELS_SEGMENT % FIXED_GROUP == 0, "groups do not cross segments");
-#define FIXED_QUERY   4095.0f /* Greatest |Q|. */
-#define FIXED_WEIGHT  4095.0f /* Greatest |p|. */
-#define FIXED_LOG2_E  0x1.715476p+0f
-#define FIXED_LEAST   -86.0f /* Least exponent of e: subnormal numbers would be slow. */
-#define FIXED_V_CHUNK 128    /* Tokens whose V stays in the L1 cache for all queries. */
+#define FIXED_QUERY        4095.0f /* Greatest |Q|. */
+#define FIXED_WEIGHT       4095.0f /* Greatest |p|. */
+#define FIXED_LOG2_E       0x1.715476p+0f
+#define FIXED_EXPONENT_MIN -86.0f /* Least exponent of e: subnormal numbers would be slow. */
+#define FIXED_V_CHUNK      128    /* Tokens whose V stays in the L1 cache for all queries. */
 /* Queries whose scores stay in the L1 cache from the first product to the second. */
 #define FIXED_BAND 12
 static_assert(FIXED_BAND % QK_ROWS == 0 && FIXED_BAND % PV_ROWS == 0, "tiles do not cross bands");
@@ -378,16 +378,16 @@ INLINE void fixed_pv_tokens(const struct fixed_job *job, enum compute_kv_dtype d
 
 /* Returns how many of the segment's first `tokens` tokens are not after the position of the query's
  * row. The segment begins at position `begin`. Tokens before the row's window count. */
-INLINE uint32_t fixed_seen(uint32_t first_position, uint32_t heads, uint32_t query, uint32_t begin,
-                           uint32_t tokens)
+INLINE uint32_t fixed_view_end(uint32_t first_position, uint32_t heads, uint32_t query,
+                               uint32_t begin, uint32_t tokens)
 {
     uint32_t end = first_position + query / heads + 1, seen = end > begin ? end - begin : 0;
     return seen < tokens ? seen : tokens;
 }
 
 /* Returns how many tokens from position `begin` on lie before the window of the query's row. */
-INLINE uint32_t fixed_hidden(uint32_t first_position, uint32_t heads, uint32_t window,
-                             uint32_t query, uint32_t begin)
+INLINE uint32_t fixed_view_begin(uint32_t first_position, uint32_t heads, uint32_t window,
+                                 uint32_t query, uint32_t begin)
 {
     const uint32_t end = first_position + query / heads + 1;
     return window != 0 && end > window && end - window > begin ? end - window - begin : 0;
@@ -398,8 +398,8 @@ INLINE struct fixed_view fixed_view_of(const struct fixed_job *band, uint32_t fi
                                        uint32_t heads, uint32_t query, uint32_t begin)
 {
     query += band->first_query;
-    const uint32_t end = fixed_seen(first_position, heads, query, begin, band->tokens);
-    const uint32_t hidden = fixed_hidden(first_position, heads, band->window, query, begin);
+    const uint32_t end = fixed_view_end(first_position, heads, query, begin, band->tokens);
+    const uint32_t hidden = fixed_view_begin(first_position, heads, band->window, query, begin);
     return hidden < end ? (struct fixed_view){hidden, end} : (struct fixed_view){0, 0};
 }
 
@@ -412,12 +412,12 @@ INLINE void fixed_pv(const struct fixed_job *job, enum compute_kv_dtype dtype, b
         for (uint32_t i = 0; i < job->queries; i += PV_ROWS) {
             uint32_t rows = job->queries - i < PV_ROWS ? job->queries - i : PV_ROWS;
             /* The tile's last row sees the latest token. */
-            uint32_t seen = fixed_seen(first_position, heads, job->first_query + i + rows - 1,
-                                       position, job->tokens);
+            uint32_t seen = fixed_view_end(first_position, heads, job->first_query + i + rows - 1,
+                                           position, job->tokens);
             uint32_t end = seen < begin + FIXED_V_CHUNK ? seen : begin + FIXED_V_CHUNK;
             /* The tile's first row sees the earliest token. */
-            uint32_t hidden =
-                fixed_hidden(first_position, heads, job->window, job->first_query + i, position);
+            uint32_t hidden = fixed_view_begin(first_position, heads, job->window,
+                                               job->first_query + i, position);
             if (seen > begin && hidden < begin + FIXED_V_CHUNK)
                 fixed_pv_tokens(job, dtype, decode, i, rows, begin, end,
                                 out + (size_t)i * job->value_dim);
@@ -634,7 +634,8 @@ static struct fixed_job fixed_band(const struct fixed_job *job, uint32_t first_p
     struct fixed_job band = *job;
     band.first_query = first;
     band.queries = job->queries - first < most ? job->queries - first : most;
-    band.tokens = fixed_seen(first_position, heads, first + band.queries - 1, begin, job->tokens);
+    band.tokens =
+        fixed_view_end(first_position, heads, first + band.queries - 1, begin, job->tokens);
     band.padded = (band.tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES;
     band.unit_count = (band.tokens + job->unit_tokens - 1) / job->unit_tokens;
     band.packed += (size_t)first * (job->dim / 2);

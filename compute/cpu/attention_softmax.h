@@ -6,14 +6,14 @@
 #ifndef COMPUTE_CPU_ATTENTION_SOFTMAX_H
 #define COMPUTE_CPU_ATTENTION_SOFTMAX_H
 
-/* Replaces each of `count` vectors x[i] by 2^max(x[i], FIXED_LEAST), with a relative error of at
- * most 2.6e-6 (minimax polynomial). The error does not matter, because weights are then rounded to
- * multiples of 1 / 4095 of the greatest weight. */
+/* Replaces each of `count` vectors x[i] by 2^max(x[i], FIXED_EXPONENT_MIN), with a relative error
+ * of at most 2.6e-6 (minimax polynomial). The error does not matter, because weights are then
+ * rounded to multiples of 1 / 4095 of the greatest weight. */
 INLINE void fixed_exp2(vec *x, uint32_t count)
 {
     static const float factors[] = {0x1.ca1440p-5f, 0x1.ec06dap-3f, 0x1.62e0dcp-1f, 0x1.ffffe8p-1f};
     vec rounded[ROWS_EXP_VECTORS], p[ROWS_EXP_VECTORS];
-    ROWS_EACH(i, count) x[i] = v_max(v_set(FIXED_LEAST), x[i]);
+    ROWS_EACH(i, count) x[i] = v_max(v_set(FIXED_EXPONENT_MIN), x[i]);
     ROWS_EACH(i, count) rounded[i] = v_add(x[i], v_set(0x1.8p23f));
     ROWS_EACH(i, count) x[i] = v_sub(x[i], v_sub(rounded[i], v_set(0x1.8p23f)));
     ROWS_EACH(i, count) p[i] = v_set(0x1.3997d6p-7f);
@@ -39,11 +39,11 @@ INLINE void fixed_weigh(const float *row, const float *v_scale, vec slope, vec o
 INLINE void fixed_weigh_edge(const float *row, const float *v_scale, vec slope, vec origin,
                              vec *sum, uint32_t hidden, uint32_t seen, uint32_t stored, vec *w)
 {
-    ROWS_EACH(i, FIXED_MEMBERS)
+    ROWS_EACH(i, FIXED_GROUP_VECTORS)
     w[i] =
         i * VECTOR_LANES < stored ? v_fma(v_load(row + i * VECTOR_LANES), slope, origin) : v_zero();
-    fixed_exp2(w, FIXED_MEMBERS);
-    ROWS_EACH(i, FIXED_MEMBERS)
+    fixed_exp2(w, FIXED_GROUP_VECTORS);
+    ROWS_EACH(i, FIXED_GROUP_VECTORS)
     {
         const uint32_t t = i * VECTOR_LANES;
         uint32_t lanes = seen < t ? 0 : seen - t < VECTOR_LANES ? seen - t : VECTOR_LANES;
@@ -65,11 +65,11 @@ INLINE void fixed_weigh_edge(const float *row, const float *v_scale, vec slope, 
 INLINE void fixed_round(const vec *w, uint32_t stored, float *w_scale, int16_t *to)
 {
     vec greatest = w[0];
-    ROWS_EACH(i, FIXED_MEMBERS) greatest = v_max(greatest, w[i]);
+    ROWS_EACH(i, FIXED_GROUP_VECTORS) greatest = v_max(greatest, w[i]);
     const float most = v_fold_max(greatest);
     const vec inverse = v_set(most >= FIXED_SMALL ? FIXED_WEIGHT / most : 0);
     *w_scale = most >= FIXED_SMALL ? most / FIXED_WEIGHT : 0;
-    ROWS_EACH(i, FIXED_MEMBERS)
+    ROWS_EACH(i, FIXED_GROUP_VECTORS)
     {
         if (i * VECTOR_LANES < stored)
             v_round_store16(to + i * VECTOR_LANES, v_mul(w[i], inverse));
@@ -146,9 +146,9 @@ static void fixed_softmax(const struct fixed_job *job, uint32_t query, struct fi
     }
     for (; t + wide <= tokens; t += wide) {
         fixed_weigh(row + t, job->v_scale + t, slopes, origin, &sum, w);
-        ROWS_EACH(i, ROWS_EXP_VECTORS / FIXED_MEMBERS)
+        ROWS_EACH(i, ROWS_EXP_VECTORS / FIXED_GROUP_VECTORS)
         {
-            fixed_round(w + i * FIXED_MEMBERS, FIXED_GROUP, w_scale++, to);
+            fixed_round(w + i * FIXED_GROUP_VECTORS, FIXED_GROUP, w_scale++, to);
             to += FIXED_GROUP;
         }
     }

@@ -124,7 +124,7 @@ struct compute_activations {
     uint32_t tile_rows;
     struct kernels_block *blocks; /* [tiles][cols / 32]; NULL = no COMPUTE_NEEDS_Q8. */
     /* Second planes (kernels.h, "refined rows"), one per entry of `blocks`; NULL = no
-     * COMPUTE_REFINED. */
+     * COMPUTE_NEEDS_REFINED. */
     struct kernels_second_plane *second_planes;
 };
 

@@ -277,7 +277,7 @@ enum status cpu_matrix_open(struct compute *c, const struct compute_source *sour
         m->unpack = cpu_unpack_pays(c, form);
     } else
         m->group_bytes = layout_float_group_bytes(form, cols);
-    m->data = arena_take(&c->weights, m->groups * m->group_bytes, &m->chunk);
+    m->data = arena_allocate(&c->weights, m->groups * m->group_bytes, &m->chunk);
     enum status status = m->data == NULL || m->next == NULL ? ST_NO_MEMORY : ST_OK;
     if (status == ST_OK && source->scales.values != NULL && form != FORM_F32)
         status = scales_open(m, &source->scales);
@@ -301,7 +301,7 @@ void cpu_matrix_close(struct compute *c, struct compute_matrix *m)
         c->last_product = NULL;
     cpu_lanes_forget(c->lanes, m);
     if (m->data != NULL)
-        arena_give(&c->weights, m->chunk);
+        arena_free(&c->weights, m->chunk);
     free(m->next);
     free(m->scales);
     free(m);

@@ -17,11 +17,11 @@ static size_t attention_scratch(struct attention *a, uint32_t head_dim, uint8_t 
     const size_t tiles = (size_t)a->kv_heads * attention_tiles_per_kv(a->group);
     const size_t joined = align(LIMIT_BATCH_TOKENS * tiles * sizeof(uint32_t));
     const uint32_t few = a->s.sequences * ATTENTION_TOKEN_ROWS;
-    const uint32_t chunks = (a->s.tokens_longest + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK;
+    const uint32_t chunks = (a->s.context_tokens_max + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK;
     a->slots = few < a->s.rows ? few : a->s.rows;
     a->chunks_max = chunks < ATTENTION_CHUNKS_MAX ? chunks : ATTENTION_CHUNKS_MAX;
     const uint32_t splits =
-        (a->s.tokens_longest + ATTENTION_SPLIT_TOKENS - 1) / ATTENTION_SPLIT_TOKENS;
+        (a->s.context_tokens_max + ATTENTION_SPLIT_TOKENS - 1) / ATTENTION_SPLIT_TOKENS;
     a->splits = a->s.rows > ATTENTION_SPLIT_ROWS ? 1
                 : splits < ATTENTION_SPLIT_MAX   ? splits
                                                  : ATTENTION_SPLIT_MAX;

@@ -603,8 +603,8 @@ static struct latent_sizes latent_sizes_of(const struct cuda_sequences *s,
     struct latent_sizes z = {};
     /* At least two chunks, as in the shortest context that a step is recorded for (graph.cu):
      * scratch memory that grows drops recordings. */
-    const uint32_t tokens = s->tokens_longest > 2 * ATTENTION_LATENT_CHUNK
-                                ? s->tokens_longest
+    const uint32_t tokens = s->context_tokens_max > 2 * ATTENTION_LATENT_CHUNK
+                                ? s->context_tokens_max
                                 : 2 * ATTENTION_LATENT_CHUNK;
     const uint32_t chunks = (tokens + ATTENTION_LATENT_CHUNK - 1) / ATTENTION_LATENT_CHUNK;
     z.rank = kv->latent;

@@ -88,7 +88,7 @@ static __device__ bool prompt_find(const struct attention *a, uint32_t rank, uin
             sum += tiles_of(s, steps);
         return prompt_sum(sum);
     };
-    uint32_t low = 1, high = (a->s.tokens_longest + width - 1) / width + 1, longer = 0;
+    uint32_t low = 1, high = (a->s.context_tokens_max + width - 1) / width + 1, longer = 0;
     if (rank >= tiles(1))
         return false;
     while (high - low > 1) { /* tiles(low) > rank >= tiles(high) */

@@ -7,7 +7,7 @@
  * and warps and chunks are joined in their order, so a row's bits do not depend on the batch. The
  * block that finishes the last chunk of a row joins them (it is found by a counter, which it resets
  * to 0). As many blocks as the device runs at once take items in turn. They read from the device
- * which items there are, so the shape of a launch depends only on rows and tokens_longest, and
+ * which items there are, so the shape of a launch depends only on rows and context_tokens_max, and
  * short rows beside a long one cost nothing.
  *
  * Each thread copies, by cp.async, exactly the 16-byte pieces that it will need as A operands, into

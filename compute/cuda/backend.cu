@@ -271,7 +271,7 @@ static enum status cuda_check(struct compute *c, struct error *error)
 
 /* ---- memory of the engine ---- */
 
-static enum status memory_take(struct compute *c, size_t floats, float **out)
+static enum status memory_allocate(struct compute *c, size_t floats, float **out)
 {
     float *memory = (float *)cuda_take(c, floats * sizeof(float), true);
     if (memory == NULL)
@@ -327,7 +327,7 @@ static struct compute_ops ops_make()
     ops.open = cuda_open;
     ops.close = cuda_close;
     ops.describe = cuda_describe;
-    ops.memory_take = memory_take;
+    ops.memory_allocate = memory_allocate;
     ops.memory_free = memory_free;
     ops.device_memory = cuda_memory_of;
     ops.memory_write = cuda_write;

@@ -182,7 +182,7 @@ static struct cuda_sequences measure(const struct compute_batch *batch, uint32_t
         const uint32_t tokens = s->first_position + s->row_count;
         blocks += blocks_of(s, block_tokens);
         all.rows_longest = s->row_count > all.rows_longest ? s->row_count : all.rows_longest;
-        all.tokens_longest = tokens > all.tokens_longest ? tokens : all.tokens_longest;
+        all.context_tokens_max = tokens > all.context_tokens_max ? tokens : all.context_tokens_max;
         all.adapted += s->adapter != 0 ? s->row_count : 0;
     }
     *blocks_out = blocks < UINT32_MAX / 2 ? (uint32_t)blocks : UINT32_MAX / 2;
@@ -298,8 +298,8 @@ static bool array_set_fill(struct compute *c, struct array_set *p,
 {
     uint32_t blocks;
     struct cuda_sequences s = measure(batch, block_tokens, &blocks);
-    if (step != NULL && s.tokens_longest < step->tokens_longest)
-        s.tokens_longest = step->tokens_longest;
+    if (step != NULL && s.context_tokens_max < step->context_tokens_max)
+        s.context_tokens_max = step->context_tokens_max;
     if (!array_set_grow(c, p, batch->row_count, blocks))
         return false;
     uint32_t *to = side_take(c, p);
@@ -365,7 +365,7 @@ static bool recordable(const struct compute_step *step)
 {
     const struct compute_batch *batch = &step->batch;
     const bool tail = step->logits_count != 0 && step->logits_count != batch->row_count;
-    return !step->marks_wanted && rows_used(batch) == batch->sequence_count &&
+    return !step->is_unrecordable && rows_used(batch) == batch->sequence_count &&
            batch->row_count <= CUDA_STEP_ROWS && !tail;
 }
 
@@ -446,13 +446,13 @@ static bool graph_use(struct compute *c, const struct compute_step *step)
     struct cuda_steps *steps = c->steps;
     struct cuda_sequences *s = &steps->current->sequences;
     struct graph_key key = {};
-    s->tokens_longest = bucket_of(s->tokens_longest);
+    s->context_tokens_max = bucket_of(s->context_tokens_max);
     key.owner = step->owner;
     key.residual = step->residual;
     key.kv_base = step->kv_base;
     key.rows = s->rows;
     key.logits_count = step->logits_count;
-    key.bucket_tokens = s->tokens_longest;
+    key.bucket_tokens = s->context_tokens_max;
     key.block_tokens = step->block_tokens;
     key.all_rows = step->all_rows;
     key.adapted = s->adapted > 0;

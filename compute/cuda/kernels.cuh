@@ -45,7 +45,7 @@ struct cuda_sequences {
     /* Upper bound of the length of every context, including the rows of this batch. For a recorded
      * graph that is the context size it was recorded for, so kernels must take each sequence's own
      * length from the arrays. */
-    uint32_t tokens_longest;
+    uint32_t context_tokens_max;
     /* [rows], on the device: the rows whose sequence has a low-rank adapter, ordered by adapter.
      * Valid if `adapted` is not 0. */
     const uint32_t *adapted_rows = NULL;

@@ -63,7 +63,7 @@ static uint64_t whole_pages(uint64_t bytes)
 
 /* cudaMalloc usually returns whole pages for large allocations. Otherwise one more page is
  * allocated. */
-static enum status memory_take(void *self, uint64_t bytes, void **out, struct error *error)
+static enum status memory_allocate(void *self, uint64_t bytes, void **out, struct error *error)
 {
     struct cuda_memory *m = memory_of(self);
     uint32_t slot = 0;
@@ -93,7 +93,7 @@ static void copies_wait(struct cuda_memory *m)
         (void)cudaStreamSynchronize(m->copies[i].stream);
 }
 
-static void memory_give(void *self, void *memory)
+static void memory_free(void *self, void *memory)
 {
     struct cuda_memory *m = memory_of(self);
     if (memory == NULL)
@@ -107,7 +107,7 @@ static void memory_give(void *self, void *memory)
     }
 }
 
-static enum status host_take(void *self, uint64_t bytes, void **out, struct error *error)
+static enum status host_allocate(void *self, uint64_t bytes, void **out, struct error *error)
 {
     struct cuda_memory *m = memory_of(self);
     void *memory = NULL;
@@ -231,8 +231,8 @@ static int fd(void *self)
 }
 
 static const struct device_memory_ops memory_ops = {
-    memory_take,      memory_give, host_take, host_free,       copy,           poll,
-    signal_when_done, fd,          room,      cuda_peer_share, cuda_peer_open, cuda_peer_close,
+    memory_allocate,  memory_free, host_allocate, host_free,       copy,           poll,
+    signal_when_done, fd,          room,          cuda_peer_share, cuda_peer_open, cuda_peer_close,
     cuda_peer_copy};
 
 /* ---- marks ---- */
@@ -295,7 +295,7 @@ enum status cuda_memory_open(struct compute *c, struct error *error)
     m->c = c;
     m->as_given.ops = &memory_ops;
     m->as_given.self = m;
-    m->as_given.cuda = true;
+    m->as_given.is_cuda = true;
     snprintf(m->as_given.name, sizeof(m->as_given.name), "cuda:%d", c->device);
     m->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     c->memory = m;

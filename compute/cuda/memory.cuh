@@ -39,7 +39,7 @@ struct cuda_memory {
     bool no_batches;    /* The driver does not support lists of copies. */
     cudaStream_t marks; /* Stream whose host functions report marks. */
     cudaEvent_t mark;
-    int fd; /* The eventfd of device_memory_ops.fd. */
+    int fd; /* The eventfd that device_memory_ops.event_fd returns. */
 };
 
 /* memory.cu: returns the number of the copy that was just queued, counted after all earlier copies;

@@ -87,8 +87,12 @@ enum status cuda_peer_open(void *self, const struct device_handle *given, uint64
     memcpy(&handle, given->data, sizeof(handle));
     if (bytes == 0 || handle.bytes != bytes || handle.offset > UINT64_MAX - bytes)
         return error_set(error, ST_INVALID, "a handle of memory of another size");
-    if (slot == NULL || m->c->failed)
-        return error_set(error, ST_NO_RESOURCE, "too many are open");
+    if (m->c->failed) {
+        std::lock_guard<std::mutex> lock(m->c->failing);
+        return error_set(error, ST_IO, "%s", m->c->why.text);
+    }
+    if (slot == NULL)
+        return error_set(error, ST_NO_RESOURCE, "more than %d memories of peers", PIECES_MAX);
     (void)cudaSetDevice(m->c->device);
     cudaError_t result = cudaIpcOpenMemHandle(&base, handle.memory, cudaIpcMemLazyEnablePeerAccess);
     if (result != cudaSuccess)

@@ -28,7 +28,7 @@ enum status local_staging_open(const struct device_memory *device, const struct 
     if (s == NULL)
         return error_set(error, ST_NO_MEMORY, "KV tiers: out of memory");
     const enum status status =
-        device->ops->host_take(device->self, kv_arena_bytes(staging), &memory, error);
+        device->ops->host_allocate(device->self, kv_arena_bytes(staging), &memory, error);
     if (status != ST_OK) {
         error_prefix(error, "KV tiers: %s", device->name);
         free(s);

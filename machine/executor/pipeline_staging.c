@@ -13,7 +13,7 @@ static bool process_is_fetched(const struct pipeline *p, uint32_t process)
 {
     const struct kv_arena arena =
         machine_shape_arena(p->options.shape, &p->plan->processes[process]);
-    return arena.copies == 0 || arena.copy == 0;
+    return arena.copy_count == 0 || arena.copy_index == 0;
 }
 
 static void copy_begin(struct pipeline *p, uint32_t slot)

@@ -101,7 +101,7 @@ static enum status plan_memory(const struct config *config,
         .layer_count = hyper->layer_count,
         .head_count = hyper->kv_head_count,
         .head_total = hyper->kv_head_count,
-        .copies = hyper->latent.rank != 0 ? 1 : 0,
+        .copy_count = hyper->latent.rank != 0 ? 1 : 0,
         .block_count = (uint32_t)blocks,
         .block_tokens = config->kv.block_tokens,
         .block_bytes = block_bytes,
@@ -151,9 +151,9 @@ struct kv_arena machine_shape_arena(const struct machine_shape *shape,
     struct kv_arena arena =
         kv_arena_slice(&shape->arena, process->first_layer, process->last_layer,
                        shard->kv_head_first, shard->kv_head_first + shard->kv_head_count);
-    if (arena.copies > 0) {
-        arena.copies = shard->rank_count;
-        arena.copy = shard->rank;
+    if (arena.copy_count > 0) {
+        arena.copy_count = shard->rank_count;
+        arena.copy_index = shard->rank;
     }
     return arena;
 }

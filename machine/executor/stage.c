@@ -192,14 +192,14 @@ int stage_fd(const struct stage *s)
 /* Copies of KV may end after the last job: they change the load, too. */
 static void load_send(struct stage *s)
 {
-    const struct message_copies staged = machine_copy_counts(s->transport);
-    s->load_changed |= memcmp(&staged, &s->load.staged, sizeof(staged)) != 0;
+    const struct message_copies copies = machine_copy_counts(s->transport);
+    s->load_changed |= memcmp(&copies, &s->load.device_copies, sizeof(copies)) != 0;
     if (!s->load_changed || s->now_us < s->load_due_us || !s->opened)
         return;
     s->load_changed = false;
     s->load_due_us = s->now_us + LOAD_INTERVAL_US;
     s->load.resident_bytes = memory_resident();
-    s->load.staged = staged;
+    s->load.device_copies = copies;
     const struct stage_message message = {.kind = STAGE_LOAD, .load = s->load};
     stage_send(s, s->head, &message);
 }

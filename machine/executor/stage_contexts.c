@@ -82,7 +82,7 @@ enum status stage_contexts_words(struct stage_contexts *contexts, const struct s
                                    .tokens = context->words + sample->rule_count,
                                    .token_count = tokens,
                                    .prompt_count = sample->prompt_count};
-    return token_rules_read(out->rules, out->rule_count, &rules, error);
+    return token_rules_check(out->rules, out->rule_count, &rules, error);
 }
 
 void stage_contexts_close(struct stage_contexts *contexts)

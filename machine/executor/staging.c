@@ -49,7 +49,7 @@ uint32_t staging_layer_runs(const struct staging_side *source, const struct stag
                             struct kv_run runs_out[STAGING_SPANS_MAX])
 {
     const struct layer_groups *groups = &source->arena->groups;
-    const uint32_t group = layer_groups_find(groups, layer);
+    const uint32_t group = layer_groups_group_of(groups, layer);
     const uint32_t first = layer_groups_windowed(groups, group) ? window_first : 0;
     return kv_transfer_plan(source->arena, source->blocks + (size_t)group * source->stride,
                             target->arena, target->blocks + (size_t)group * target->stride, layer,

@@ -142,17 +142,17 @@ static void deepseek_write(struct text *out, const struct answer_format *format,
         answer_marker_write(out, format, ANSWER_MARKER_DEEPSEEK_CALLS_END);
         break;
     case CALL_BETWEEN:
-        text_adds(out, format->variant ? "\"\\n\"" : "\"\"");
+        text_string_add(out, format->variant ? "\"\\n\"" : "\"\"");
         break;
     case CALL_HEAD:
         answer_marker_write(out, format, ANSWER_MARKER_DEEPSEEK_CALL);
-        text_addf(out, ",\"%s\",", format->variant ? "function" : name);
+        text_format_add(out, ",\"%s\",", format->variant ? "function" : name);
         answer_marker_write(out, format, ANSWER_MARKER_DEEPSEEK_SEPARATOR);
         if (format->variant)
-            text_addf(out, ",\"%s\\n```json\\n\"", name);
+            text_format_add(out, ",\"%s\\n```json\\n\"", name);
         break;
     case CALL_TAIL:
-        text_adds(out, format->variant ? "\"\\n```\"," : "");
+        text_string_add(out, format->variant ? "\"\\n```\"," : "");
         answer_marker_write(out, format, ANSWER_MARKER_DEEPSEEK_CALL_END);
         break;
     }

@@ -121,15 +121,15 @@ static void harmony_write(struct text *out, const struct answer_format *format,
 {
     (void)several;
     if (place == CALL_BETWEEN) { /* the end token of a call ends the answer: there is only one */
-        text_adds(out, "\"\"");
+        text_string_add(out, "\"\"");
     } else if (place == CALL_HEAD) {
         answer_marker_write(out, format, ANSWER_MARKER_CHANNEL);
-        text_addf(out, ",\"commentary to=functions.%s \",", name);
+        text_format_add(out, ",\"commentary to=functions.%s \",", name);
         answer_marker_write(out, format, ANSWER_MARKER_CONSTRAIN);
-        text_adds(out, ",\"json\",");
+        text_string_add(out, ",\"json\",");
         answer_marker_write(out, format, ANSWER_MARKER_MESSAGE);
     } else {
-        text_adds(out, "\"\"");
+        text_string_add(out, "\"\"");
     }
 }
 

@@ -64,17 +64,17 @@ static void hermes_write(struct text *out, const struct answer_format *format,
     switch (place) {
     case CALL_BEFORE_FIRST:
     case CALL_AFTER_LAST:
-        text_adds(out, "\"\"");
+        text_string_add(out, "\"\"");
         break;
     case CALL_BETWEEN:
-        text_adds(out, "\"\\n\"");
+        text_string_add(out, "\"\\n\"");
         break;
     case CALL_HEAD:
         answer_marker_write(out, format, ANSWER_MARKER_TOOL_CALL);
-        text_addf(out, ",\"\\n{\\\"name\\\": \\\"%s\\\", \\\"arguments\\\": \"", name);
+        text_format_add(out, ",\"\\n{\\\"name\\\": \\\"%s\\\", \\\"arguments\\\": \"", name);
         break;
     case CALL_TAIL:
-        text_adds(out, "\"}\\n\",");
+        text_string_add(out, "\"}\\n\",");
         answer_marker_write(out, format, ANSWER_MARKER_TOOL_CALL_END);
         break;
     }

@@ -66,19 +66,19 @@ static void json_write(struct text *out, const struct answer_format *format, enu
     (void)format;
     switch (place) {
     case CALL_BEFORE_FIRST:
-        text_adds(out, several ? "\"[\"" : "\"\"");
+        text_string_add(out, several ? "\"[\"" : "\"\"");
         break;
     case CALL_AFTER_LAST:
-        text_adds(out, several ? "\"]\"" : "\"\"");
+        text_string_add(out, several ? "\"]\"" : "\"\"");
         break;
     case CALL_BETWEEN:
-        text_adds(out, "\", \"");
+        text_string_add(out, "\", \"");
         break;
     case CALL_HEAD:
-        text_addf(out, "\"{\\\"name\\\": \\\"%s\\\", \\\"arguments\\\": \"", name);
+        text_format_add(out, "\"{\\\"name\\\": \\\"%s\\\", \\\"arguments\\\": \"", name);
         break;
     case CALL_TAIL:
-        text_adds(out, "\"}\"");
+        text_string_add(out, "\"}\"");
         break;
     }
 }

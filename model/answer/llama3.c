@@ -72,16 +72,16 @@ static void llama3_write(struct text *out, const struct answer_format *format,
     switch (place) {
     case CALL_BEFORE_FIRST:
     case CALL_AFTER_LAST:
-        text_adds(out, "\"\"");
+        text_string_add(out, "\"\"");
         break;
     case CALL_BETWEEN:
-        text_adds(out, "\"; \"");
+        text_string_add(out, "\"; \"");
         break;
     case CALL_HEAD:
-        text_addf(out, "\"{\\\"name\\\": \\\"%s\\\", \\\"parameters\\\": \"", name);
+        text_format_add(out, "\"{\\\"name\\\": \\\"%s\\\", \\\"parameters\\\": \"", name);
         break;
     case CALL_TAIL:
-        text_adds(out, "\"}\"");
+        text_string_add(out, "\"}\"");
         break;
     }
 }

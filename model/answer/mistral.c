@@ -128,19 +128,19 @@ static void list_write(struct text *out, const struct answer_format *format, enu
     switch (place) {
     case CALL_BEFORE_FIRST:
         answer_marker_write(out, format, ANSWER_MARKER_TOOL_CALLS);
-        text_adds(out, ",\"[\"");
+        text_string_add(out, ",\"[\"");
         break;
     case CALL_AFTER_LAST:
-        text_adds(out, "\"]\"");
+        text_string_add(out, "\"]\"");
         break;
     case CALL_BETWEEN:
-        text_adds(out, "\", \"");
+        text_string_add(out, "\", \"");
         break;
     case CALL_HEAD:
-        text_addf(out, "\"{\\\"name\\\": \\\"%s\\\", \\\"arguments\\\": \"", name);
+        text_format_add(out, "\"{\\\"name\\\": \\\"%s\\\", \\\"arguments\\\": \"", name);
         break;
     case CALL_TAIL:
-        text_adds(out, "\"}\"");
+        text_string_add(out, "\"}\"");
         break;
     }
 }
@@ -153,10 +153,10 @@ static void mistral_write(struct text *out, const struct answer_format *format,
         list_write(out, format, place, name);
     } else if (place == CALL_HEAD) {
         answer_marker_write(out, format, ANSWER_MARKER_TOOL_CALLS);
-        text_addf(out, ",\"%s\",", name);
+        text_format_add(out, ",\"%s\",", name);
         answer_marker_write(out, format, ANSWER_MARKER_ARGS);
     } else {
-        text_adds(out, "\"\"");
+        text_string_add(out, "\"\"");
     }
 }
 

@@ -203,7 +203,7 @@ static enum status load_matrix_of(const struct loader *l, uint32_t layer,
     float *line = malloc((cols > piece.rank_max ? cols : piece.rank_max) * sizeof(float));
     status = host != NULL && line != NULL ? ST_OK : ST_NO_MEMORY;
     if (status == ST_OK)
-        status = ops->memory_take(l->m->compute, piece.floats, &device);
+        status = ops->memory_allocate(l->m->compute, piece.floats, &device);
     if (status == ST_OK) {
         fill(l, layer, matrix, &piece, device, line, host);
         ops->memory_write(l->m->compute, device, host, piece.floats * sizeof(float));

@@ -183,7 +183,7 @@ static void pass_run(struct pass *pass)
 static struct forward_layer layer_at(const struct model *m, const struct model_kv *kv, uint32_t i)
 {
     struct forward_layer layer = {.index = i,
-                                  .group = layer_groups_find(&kv->groups, m->first_layer + i),
+                                  .group = layer_groups_group_of(&kv->groups, m->first_layer + i),
                                   .weights = &m->layers[i]};
     const size_t row = layer_groups_rows(&kv->groups, m->first_layer, m->first_layer + i + 1) - 1;
     layer.kv = (struct compute_kv){
@@ -233,7 +233,7 @@ static struct compute_step step_of(const struct forward *f, const struct forward
         .logits_count = model_has_last(f->m) ? batch->logits_count : 0,
         .all_rows = batch->all_rows,
         /* A recording knows the block tables of one layer group. */
-        .marks_wanted = batch->layer_done != NULL || layer_groups_count(&kv->groups) > 1,
+        .is_unrecordable = batch->layer_done != NULL || layer_groups_count(&kv->groups) > 1,
         .residual = f->residual,
         .kv_base = kv->base,
         .block_tokens = kv->block_tokens,
@@ -290,12 +290,12 @@ static struct forward_batch pad(const struct forward *f, const struct forward_ba
 
 /* A pass on a device that records steps: it may queue the whole pass from a recording. */
 static void pass_run_recordable(struct pass *pass, const struct model_kv *kv,
-                                uint32_t tokens_longest)
+                                uint32_t context_tokens_max)
 {
     const struct compute_steps_ops *steps = pass->f->m->ops->steps;
     struct compute *c = pass->f->m->compute;
     struct compute_step step = step_of(pass->f, pass->batch, kv);
-    step.tokens_longest = tokens_longest;
+    step.context_tokens_max = context_tokens_max;
     if (!steps->begin(c, &step))
         pass_all(pass, kv);
     steps->end(c);

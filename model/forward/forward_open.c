@@ -122,7 +122,7 @@ static size_t lay_all(struct forward *f, float *memory)
 
 static enum status take_memory(struct forward *f)
 {
-    enum status status = f->m->ops->memory_take(f->m->compute, lay_all(f, NULL), &f->memory);
+    enum status status = f->m->ops->memory_allocate(f->m->compute, lay_all(f, NULL), &f->memory);
     if (status != ST_OK)
         return status;
     lay_all(f, f->memory);
@@ -207,8 +207,8 @@ static enum status open_room(struct forward *f, struct forward_lane *lane,
         .used = h->experts.used,
         .hidden = h->hidden,
         .ffn = h->experts.ffn,
-        .needs_gate_up = needs->experts_in | COMPUTE_REFINED,
-        .needs_down = needs->experts_ffn | COMPUTE_REFINED,
+        .needs_gate_up = needs->experts_in | COMPUTE_NEEDS_REFINED,
+        .needs_down = needs->experts_ffn | COMPUTE_NEEDS_REFINED,
     };
     return f->m->ops->experts->workspace_open(lane->compute, &options, &lane->experts_workspace);
 }
@@ -222,8 +222,8 @@ static enum status open_activations(struct forward *f, struct forward_lane *lane
     uint32_t hidden_rows = lane->chunk_rows > f->logits_max ? lane->chunk_rows : f->logits_max;
     /* `hidden` and `ffn` are refined: rounding costs most accuracy in blocks with an outlier.
      * Attention's result has few outliers (docs/numbers.md). */
-    enum status status = ops->activations_open(c, hidden_rows, h->hidden,
-                                               needs->hidden | COMPUTE_REFINED, &lane->hidden);
+    enum status status = ops->activations_open(
+        c, hidden_rows, h->hidden, needs->hidden | COMPUTE_NEEDS_REFINED, &lane->hidden);
     const uint32_t rows = lane == f->lanes ? f->rows_max : forward_lanes_rows(f);
     if (status == ST_OK)
         status =
@@ -233,13 +233,13 @@ static enum status open_activations(struct forward *f, struct forward_lane *lane
                                        COMPUTE_NEEDS_F32, &lane->value_latent);
     if (status == ST_OK && h->latent.q_rank != 0)
         status = ops->activations_open(c, lane->chunk_rows, h->latent.q_rank,
-                                       needs->low | COMPUTE_REFINED, &lane->query_latent);
+                                       needs->low | COMPUTE_NEEDS_REFINED, &lane->query_latent);
     if (status == ST_OK && needs->ffn != 0)
         status = ops->activations_open(c, lane->chunk_rows, f->m->shard.ffn_count,
-                                       needs->ffn | COMPUTE_REFINED, &lane->ffn);
+                                       needs->ffn | COMPUTE_NEEDS_REFINED, &lane->ffn);
     if (status == ST_OK && needs->shared != 0)
         status = ops->activations_open(c, lane->chunk_rows, f->m->shard.shared_ffn_count,
-                                       needs->shared | COMPUTE_REFINED, &lane->shared);
+                                       needs->shared | COMPUTE_NEEDS_REFINED, &lane->shared);
     return status == ST_OK && needs->experts_in != 0 ? open_room(f, lane, needs) : status;
 }
 

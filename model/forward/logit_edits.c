@@ -140,7 +140,7 @@ void logit_edits_make(struct logit_editor *editor, const struct sampling *sampli
 {
     struct token_rules rules;
     struct error error;
-    enum status status = token_rules_read(context->rules, context->rule_count, &rules, &error);
+    enum status status = token_rules_check(context->rules, context->rule_count, &rules, &error);
     assert(status == ST_OK); /* The decoder of the message has checked them. */
     add_biases(editor, &rules);
     add_forbidden(editor, &rules, context);

@@ -47,7 +47,7 @@ static inline bool logit_edits_wanted(const struct sample_context *context)
 /* Computes the edits of one row. masked[0..masked_count) are the ids that sampler_draw will exclude
  * (step 3). The function makes no edits because of `masked`, but counts these ids as excluded. If
  * the rules and `masked` together would exclude all tokens, the function ignores allowed tokens and
- * forbidden sequences for this row. Requires valid rules (token_rules_read). */
+ * forbidden sequences for this row. Requires valid rules (token_rules_check). */
 void logit_edits_make(struct logit_editor *editor, const struct sampling *sampling,
                       const struct sample_context *context, const uint32_t *masked,
                       uint32_t masked_count, struct logit_edits *out);

@@ -404,7 +404,7 @@ static enum status take_memory(const struct loader *l)
                           h->rope_dim + 6 * 16;
     m->layers = calloc(layer_count, sizeof(*m->layers));
     if (m->layers == NULL ||
-        m->ops->memory_take(m->compute, m->vectors_capacity, &m->vectors) != ST_OK)
+        m->ops->memory_allocate(m->compute, m->vectors_capacity, &m->vectors) != ST_OK)
         return error_set(l->error, ST_NO_MEMORY, "no memory for the vectors of %" PRIu32 " layers",
                          layer_count);
     return ST_OK;

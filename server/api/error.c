@@ -38,17 +38,17 @@ static const char *error_type(const struct api_error *error)
 
 void api_error_write(const struct api_error *error, struct text *out)
 {
-    text_adds(out, "{\"error\":{\"message\":");
+    text_string_add(out, "{\"error\":{\"message\":");
     text_add_json_string(out, error->message, strlen(error->message));
-    text_addf(out, ",\"type\":\"%s\",\"param\":", error_type(error));
+    text_format_add(out, ",\"type\":\"%s\",\"param\":", error_type(error));
     if (error->param[0] != 0)
         text_add_json_string(out, error->param, strlen(error->param));
     else
-        text_adds(out, "null");
+        text_string_add(out, "null");
     if (error->code != NULL)
-        text_addf(out, ",\"code\":\"%s\"}}", error->code);
+        text_format_add(out, ",\"code\":\"%s\"}}", error->code);
     else
-        text_addf(out, ",\"code\":%u}}", error->status);
+        text_format_add(out, ",\"code\":%u}}", error->status);
 }
 
 static const char *anthropic_type(unsigned status)
@@ -74,10 +74,10 @@ static const char *anthropic_type(unsigned status)
 void api_error_write_anthropic(const struct api_error *error, const char *request_id,
                                struct text *out)
 {
-    text_addf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
-              anthropic_type(error->status));
+    text_format_add(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
+                    anthropic_type(error->status));
     text_add_json_string(out, error->message, strlen(error->message));
-    text_adds(out, "},\"request_id\":");
+    text_string_add(out, "},\"request_id\":");
     text_add_json_string(out, request_id, strlen(request_id));
-    text_adds(out, "}");
+    text_string_add(out, "}");
 }

@@ -98,7 +98,8 @@ static bool unused(const struct entry *e)
 static uint32_t secret_of(const struct entry *e, const uint8_t *hash)
 {
     uint32_t i = 0;
-    while (i < e->secrets.count && !secret_equal(e->secrets.hashes[i], hash, SECRET_HASH_BYTES))
+    while (i < e->secrets.count &&
+           !secret_bytes_equal(e->secrets.hashes[i], hash, SECRET_HASH_BYTES))
         i++;
     return i < e->secrets.count ? i : API_KEY_SECRETS;
 }
@@ -239,7 +240,7 @@ bool api_keys_find(const struct api_keys *keys, const char *authorization, const
          found != KEY_INDEX_NONE; at = key_index_next(&keys->secrets, at, &found)) {
         const struct entry *e = &keys->entries[found / API_KEY_SECRETS];
         uint32_t secret = found % API_KEY_SECRETS;
-        if (!secret_equal(e->secrets.hashes[secret], hash, sizeof(hash)))
+        if (!secret_bytes_equal(e->secrets.hashes[secret], hash, sizeof(hash)))
             continue;
         *out = (struct api_key_shown){found / API_KEY_SECRETS, e->numbers[secret]};
         return true;

@@ -162,7 +162,7 @@ static bool secrets_read(const struct key_file_entry *at, const json_t *value,
         if (!read(at, each, out->hashes[out->count]))
             return false;
         for (uint32_t k = 0; k < out->count; k++)
-            if (secret_equal(out->hashes[k], out->hashes[out->count], SECRET_HASH_BYTES))
+            if (secret_bytes_equal(out->hashes[k], out->hashes[out->count], SECRET_HASH_BYTES))
                 return key_entry_refuse(at, "key", "two different secrets");
         out->count++;
     }

@@ -42,7 +42,7 @@ static bool secret_is_new(const struct reading *r, const uint8_t *hash)
     uint32_t found;
     for (uint32_t at = key_index_first(&r->secrets, key_secret_hash(hash), &found);
          found != KEY_INDEX_NONE; at = key_index_next(&r->secrets, at, &found))
-        if (secret_equal(
+        if (secret_bytes_equal(
                 r->set->keys[found / API_KEY_SECRETS].secrets.hashes[found % API_KEY_SECRETS], hash,
                 SECRET_HASH_BYTES))
             return false;

@@ -91,9 +91,9 @@ bool api_logit_rules_words(const struct api_logit_rules *rules, const struct tok
         return out_of_memory(error);
     bool good = sequences_make(rules, tokenizer, &forbidden, error);
     if (good)
-        good = token_rules_write(rules->biases, rules->bias_count, rules->allowed_ids,
-                                 rules->allowed_count, forbidden.words, forbidden.count,
-                                 out) == ST_OK ||
+        good = token_rules_make(rules->biases, rules->bias_count, rules->allowed_ids,
+                                rules->allowed_count, forbidden.words, forbidden.count,
+                                out) == ST_OK ||
                out_of_memory(error);
     free(forbidden.words);
     return good;

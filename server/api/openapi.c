@@ -44,15 +44,15 @@ static void add_description(struct text *out, const char *text)
 /* Writes "type": the types of a field, and null. */
 static void write_types(struct text *out, const char *types)
 {
-    text_adds(out, "\"type\":[");
+    text_string_add(out, "\"type\":[");
     for (const char *at = types; *at != 0;) {
         size_t length = strcspn(at, " ");
         text_add_json_string(out, at, length);
-        text_adds(out, ",");
+        text_string_add(out, ",");
         at += length;
         at += strspn(at, " ");
     }
-    text_adds(out, "\"null\"]");
+    text_string_add(out, "\"null\"]");
 }
 
 /* Writes the fields of a table that bodies of this kind use. */
@@ -64,13 +64,13 @@ static void write_fields(struct text *out, const struct api_known_field *fields,
         const struct api_known_field *field = &fields[i];
         if (api_known_field_find(kind, field->name, &used) != field || !used)
             continue;
-        text_adds(out, *comma);
+        text_string_add(out, *comma);
         add_string(out, field->name);
-        text_adds(out, ":{");
+        text_string_add(out, ":{");
         write_types(out, field->types);
-        text_adds(out, ",\"description\":");
+        text_string_add(out, ",\"description\":");
         add_description(out, field->values);
-        text_adds(out, "}");
+        text_string_add(out, "}");
         *comma = ",";
     }
 }
@@ -82,55 +82,56 @@ static void write_schema(struct text *out, const char *name, enum api_kind kind,
     const char *comma = "";
     size_t count;
     const struct api_known_field *own = api_form_fields(kind, &count);
-    text_addf(out, "\"%s\":{\"type\":\"object\",\"required\":[%s],\"properties\":{", name,
-              required);
+    text_format_add(out, "\"%s\":{\"type\":\"object\",\"required\":[%s],\"properties\":{", name,
+                    required);
     write_fields(out, own, count, kind, &comma);
     write_fields(out, api_known_fields, api_known_fields_count, kind, &comma);
-    text_adds(out, "}}");
+    text_string_add(out, "}}");
 }
 
 static void write_path(struct text *out, const struct api_path *path)
 {
     add_string(out, path->path);
-    text_addf(out, ":{\"%s\":{", path->post ? "post" : "get");
+    text_format_add(out, ":{\"%s\":{", path->post ? "post" : "get");
     if (path->needs_no_key)
-        text_adds(out, "\"security\":[],");
+        text_string_add(out, "\"security\":[],");
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++)
         if (strcmp(path->path, bodies[i].path) == 0)
-            text_addf(out,
-                      "\"requestBody\":{\"required\":true,\"content\":{\"application/json\":"
-                      "{\"schema\":{\"$ref\":\"#/components/schemas/%s\"}}}},",
-                      bodies[i].schema);
-    text_adds(out, "\"responses\":{\"200\":{\"description\":\"done\"},"
-                   "\"default\":{\"description\":\"an error\"}}}}");
+            text_format_add(out,
+                            "\"requestBody\":{\"required\":true,\"content\":{\"application/json\":"
+                            "{\"schema\":{\"$ref\":\"#/components/schemas/%s\"}}}},",
+                            bodies[i].schema);
+    text_string_add(out, "\"responses\":{\"200\":{\"description\":\"done\"},"
+                         "\"default\":{\"description\":\"an error\"}}}}");
 }
 
 void api_openapi_write(const struct api_path *paths, size_t count, struct text *out)
 {
-    text_adds(out,
-              "{\"openapi\":\"3.1.0\",\"info\":{\"title\":\"cleave\",\"version\":\"" CLEAVE_VERSION
-              "\"},\"security\":[{},{\"key\":[]}],\"paths\":{");
+    text_string_add(
+        out, "{\"openapi\":\"3.1.0\",\"info\":{\"title\":\"cleave\",\"version\":\"" CLEAVE_VERSION
+             "\"},\"security\":[{},{\"key\":[]}],\"paths\":{");
     for (size_t i = 0; i < count; i++) {
-        text_adds(out, i > 0 ? "," : "");
+        text_string_add(out, i > 0 ? "," : "");
         write_path(out, &paths[i]);
     }
-    text_adds(out, "},\"components\":{\"securitySchemes\":{\"key\":{\"type\":\"http\","
-                   "\"scheme\":\"bearer\"}},\"schemas\":{");
+    text_string_add(out, "},\"components\":{\"securitySchemes\":{\"key\":{\"type\":\"http\","
+                         "\"scheme\":\"bearer\"}},\"schemas\":{");
     write_schema(out, "Completion", API_COMPLETION, "\"prompt\"");
-    text_adds(out, ",");
+    text_string_add(out, ",");
     write_schema(out, "ChatCompletion", API_CHAT, "\"messages\"");
-    text_adds(out, ",");
+    text_string_add(out, ",");
     write_schema(out, "Response", API_RESPONSES, "\"input\"");
-    text_adds(out, ",");
+    text_string_add(out, ",");
     write_schema(out, "Message", API_MESSAGES, "\"max_tokens\",\"messages\"");
-    text_adds(out, ",");
+    text_string_add(out, ",");
     write_schema(out, "CountTokens", API_MESSAGES, "\"messages\"");
-    text_adds(out, ",");
+    text_string_add(out, ",");
     write_schema(out, "Embedding", API_EMBEDDINGS, "\"input\"");
-    text_adds(out, ",\"Tokenize\":{\"type\":\"object\",\"properties\":{"
-                   "\"prompt\":{\"type\":\"string\"},\"messages\":{\"type\":\"array\"},"
-                   "\"add_special_tokens\":{\"type\":\"boolean\"},"
-                   "\"return_token_strs\":{\"type\":\"boolean\"}}},"
-                   "\"Detokenize\":{\"type\":\"object\",\"required\":[\"tokens\"],\"properties\":{"
-                   "\"tokens\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}}}}}}\n");
+    text_string_add(out,
+                    ",\"Tokenize\":{\"type\":\"object\",\"properties\":{"
+                    "\"prompt\":{\"type\":\"string\"},\"messages\":{\"type\":\"array\"},"
+                    "\"add_special_tokens\":{\"type\":\"boolean\"},"
+                    "\"return_token_strs\":{\"type\":\"boolean\"}}},"
+                    "\"Detokenize\":{\"type\":\"object\",\"required\":[\"tokens\"],\"properties\":{"
+                    "\"tokens\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}}}}}}\n");
 }

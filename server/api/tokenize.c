@@ -25,23 +25,23 @@ static bool encode_messages(const struct api_tokenize *settings, json_t *root, u
 static void write_tokens(const struct api_tokenize *settings, const uint32_t *ids, size_t count,
                          bool with_strings, struct text *out)
 {
-    text_addf(out, "{\"count\":%zu,\"max_model_len\":%u,\"tokens\":[", count,
-              settings->context_tokens);
+    text_format_add(out, "{\"count\":%zu,\"max_model_len\":%u,\"tokens\":[", count,
+                    settings->context_tokens);
     for (size_t i = 0; i < count; i++)
-        text_addf(out, i > 0 ? ",%u" : "%u", ids[i]);
-    text_adds(out, "],\"token_strs\":");
+        text_format_add(out, i > 0 ? ",%u" : "%u", ids[i]);
+    text_string_add(out, "],\"token_strs\":");
     if (!with_strings) {
-        text_adds(out, "null}\n");
+        text_string_add(out, "null}\n");
         return;
     }
-    text_adds(out, "[");
+    text_string_add(out, "[");
     for (size_t i = 0; i < count; i++) {
         size_t bytes = 0;
         const char *piece = tokenizer_piece(settings->encode.tokenizer, ids[i], &bytes);
-        text_adds(out, i > 0 ? "," : "");
+        text_string_add(out, i > 0 ? "," : "");
         text_add_json_string(out, piece, bytes);
     }
-    text_adds(out, "]}\n");
+    text_string_add(out, "]}\n");
 }
 
 bool api_tokenize(const struct api_tokenize *settings, const char *body, size_t bytes,
@@ -89,7 +89,7 @@ bool api_count_tokens(const struct api_tokenize *settings, const char *body, siz
                 api_form_convert(API_MESSAGES, root, &chat, NULL, error) &&
                 encode_messages(settings, chat, &ids, &count, error);
     if (good)
-        text_addf(out, "{\"input_tokens\":%zu}\n", count);
+        text_format_add(out, "{\"input_tokens\":%zu}\n", count);
     free(ids);
     json_decref(chat);
     json_decref(root);
@@ -122,9 +122,9 @@ bool api_detokenize(const struct api_tokenize *settings, const char *body, size_
         text_add(&plain, piece, piece_bytes);
     }
     if (good) {
-        text_adds(out, "{\"prompt\":");
+        text_string_add(out, "{\"prompt\":");
         text_add_json_string(out, plain.data, plain.bytes);
-        text_adds(out, "}\n");
+        text_string_add(out, "}\n");
     }
     text_done(&plain);
     free(ids);

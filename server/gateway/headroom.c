@@ -114,10 +114,10 @@ void gateway_headroom_write(const struct gateway *g, struct text *out)
 {
     const struct headroom_result *result = &g->headroom.result;
     if (!g->headroom.has_result) {
-        text_adds(out, "null");
+        text_string_add(out, "null");
         return;
     }
-    text_addf(out, "{\"all\":%.3g,\"prompt\":%.3g,\"token\":%.3g,\"at_least\":%s}",
-              result->factor[HEADROOM_ALL], result->factor[HEADROOM_PROMPTS],
-              result->factor[HEADROOM_TOKENS], result->at_least ? "true" : "false");
+    text_format_add(out, "{\"all\":%.3g,\"prompt\":%.3g,\"token\":%.3g,\"at_least\":%s}",
+                    result->factor[HEADROOM_ALL], result->factor[HEADROOM_PROMPTS],
+                    result->factor[HEADROOM_TOKENS], result->at_least ? "true" : "false");
 }

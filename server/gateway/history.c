@@ -230,7 +230,7 @@ static void member_add(struct text *out, const char *name, const char *value)
 {
     if (value[0] == 0)
         return;
-    text_addf(out, ",\"%s\":", name);
+    text_format_add(out, ",\"%s\":", name);
     text_add_json_string(out, value, strlen(value));
 }
 
@@ -244,36 +244,37 @@ static void machine_add(struct text *out, const char *name, const struct record 
 static void event_add(struct text *out, const struct record *record, const struct event *event)
 {
     const uint32_t *v = event->values;
-    text_addf(out, "{\"event\":\"%s\",\"after_us\":%u,\"generation\":%u,\"tokens\":%u",
-              gateway_event_name((enum gateway_event_kind)event->kind), event->after_us,
-              event->generation, event->tokens);
+    text_format_add(out, "{\"event\":\"%s\",\"after_us\":%u,\"generation\":%u,\"tokens\":%u",
+                    gateway_event_name((enum gateway_event_kind)event->kind), event->after_us,
+                    event->generation, event->tokens);
     machine_add(out, "prompt_machine", record, event->prompt_machine);
     machine_add(out, "token_machine", record, event->token_machine);
     if (event->kind == GATEWAY_EVENT_RESUMING)
         member_add(out, "reason", gateway_resume_name((enum gateway_resume)event->resume));
     if (event->kind == GATEWAY_EVENT_FIRST_TOKEN)
-        text_addf(out, ",\"wait_us\":%u,\"run_us\":%u,\"cached_tokens\":%u", v[0], v[1], v[2]);
+        text_format_add(out, ",\"wait_us\":%u,\"run_us\":%u,\"cached_tokens\":%u", v[0], v[1],
+                        v[2]);
     if (event->kind == GATEWAY_EVENT_TRANSFERRED)
-        text_addf(out,
-                  ",\"queue_us\":%u,\"prefill_us\":%u,\"transfer_us\":%u,\"exposed_us\":%u"
-                  ",\"bytes\":%llu",
-                  v[0], v[1], v[2], v[3], (unsigned long long)event->bytes);
-    text_adds(out, "}");
+        text_format_add(out,
+                        ",\"queue_us\":%u,\"prefill_us\":%u,\"transfer_us\":%u,\"exposed_us\":%u"
+                        ",\"bytes\":%llu",
+                        v[0], v[1], v[2], v[3], (unsigned long long)event->bytes);
+    text_string_add(out, "}");
 }
 
 static void events_add(struct text *out, const struct record *record)
 {
     uint32_t count = record->event_count;
     uint32_t left_out = count > EVENTS ? count - EVENTS : 0;
-    text_adds(out, ",\"events\":[");
+    text_string_add(out, ",\"events\":[");
     for (uint32_t i = 0; i < count - left_out; i++) {
         uint32_t at = i;
         if (i >= EVENTS_FIRST && left_out > 0)
             at = EVENTS_FIRST + (i + left_out - EVENTS_FIRST) % EVENTS_LATEST;
-        text_adds(out, i > 0 ? "," : "");
+        text_string_add(out, i > 0 ? "," : "");
         event_add(out, record, &record->events[at]);
     }
-    text_addf(out, "],\"events_left_out\":%u", left_out);
+    text_format_add(out, "],\"events_left_out\":%u", left_out);
 }
 
 static const char *state_of(const struct record *record)
@@ -298,25 +299,27 @@ static const char *state_of(const struct record *record)
 static void record_add(struct text *out, const struct record *record, bool events, int64_t now_us)
 {
     bool open = record->end == HISTORY_OPEN;
-    text_addf(out, "{\"arrived_unix_ms\":%lld,\"request\":", (long long)record->arrived_unix_ms);
+    text_format_add(out,
+                    "{\"arrived_unix_ms\":%lld,\"request\":", (long long)record->arrived_unix_ms);
     text_add_json_string(out, record->client_id, strlen(record->client_id));
     member_add(out, "answer", record->answer_id);
-    text_addf(out, ",\"machine_request\":\"%llx\"", (unsigned long long)record->id);
+    text_format_add(out, ",\"machine_request\":\"%llx\"", (unsigned long long)record->id);
     member_add(out, "key", record->key);
     member_add(out, "model", record->model);
-    text_addf(out, ",\"open\":%s,\"state\":\"%s\"", open ? "true" : "false", state_of(record));
+    text_format_add(out, ",\"open\":%s,\"state\":\"%s\"", open ? "true" : "false",
+                    state_of(record));
     machine_add(out, "prompt_machine", record, record->prompt_machine);
     machine_add(out, "token_machine", record, record->token_machine);
-    text_addf(out,
-              ",\"prompt_tokens\":%u,\"cached_tokens\":%u,\"answer_tokens\":%u,\"resumed\":%u"
-              ",\"first_token_us\":%u,\"total_us\":%lld",
-              record->prompt_tokens, record->cached_tokens, record->answer_tokens, record->resumed,
-              record->first_us,
-              (long long)((open ? now_us : record->ended_us) - record->arrived_us));
+    text_format_add(out,
+                    ",\"prompt_tokens\":%u,\"cached_tokens\":%u,\"answer_tokens\":%u,\"resumed\":%u"
+                    ",\"first_token_us\":%u,\"total_us\":%lld",
+                    record->prompt_tokens, record->cached_tokens, record->answer_tokens,
+                    record->resumed, record->first_us,
+                    (long long)((open ? now_us : record->ended_us) - record->arrived_us));
     member_add(out, "why", record->end_text);
     if (events)
         events_add(out, record);
-    text_adds(out, "}");
+    text_string_add(out, "}");
 }
 
 static bool matches(const struct record *record, const char *id)
@@ -337,7 +340,7 @@ void history_write(const struct history *h, const struct history_query *query, i
         const struct record *record = &h->records[(h->begun - 1 - i) % h->count];
         if (!matches(record, query->id))
             continue;
-        text_adds(out, written++ > 0 ? query->separator : "");
+        text_string_add(out, written++ > 0 ? query->separator : "");
         record_add(out, record, query->with_events, now_us);
     }
 }

@@ -28,7 +28,7 @@ static void leader_set(struct gateway *g, struct fleet_machine *m, bool elsewher
 static void home_adopt(struct gateway *g, struct fleet_machine *m,
                        const struct message_others *others)
 {
-    enum pool home = (enum pool)others->home;
+    enum pool home = (enum pool)others->home_pool;
     if (others->home_serial == 0 || others->home_serial < m->home_serial)
         return;
     m->home_serial = others->home_serial;
@@ -45,7 +45,8 @@ static void home_adopt(struct gateway *g, struct fleet_machine *m,
 static bool same_load(const struct message_others *a, const struct message_others *b)
 {
     return a->prompt_tokens == b->prompt_tokens && a->kv_tokens == b->kv_tokens &&
-           a->prompts == b->prompts && a->decodes == b->decodes && a->mixed == b->mixed &&
+           a->prompts == b->prompts && a->decodes == b->decodes &&
+           a->is_in_mixed_pool == b->is_in_mixed_pool &&
            a->prompt_tokens_taken == b->prompt_tokens_taken && a->answers_taken == b->answers_taken;
 }
 
@@ -62,7 +63,7 @@ static void load_report(struct gateway *g, struct fleet_machine *m,
                    .kv_tokens = now->kv_tokens,
                    .prompts = now->prompts,
                    .decodes = now->decodes,
-                   .mixed = now->mixed},
+                   .mixed = now->is_in_mixed_pool},
     };
     if (before->gateways > 0) {
         event.others.arrived_prompt_tokens = now->prompt_tokens_taken - before->prompt_tokens_taken;

@@ -12,7 +12,7 @@ static enum MHD_Result answer(struct exchange *x, unsigned code, bool good, stru
                               const struct api_error *error)
 {
     if (good) {
-        text_adds(body, "\n");
+        text_string_add(body, "\n");
         return http_answer_json(x, code, body);
     }
     text_done(body);

@@ -161,7 +161,7 @@ enum MHD_Result http_answer_error(struct exchange *x, const struct api_error *er
         api_error_write_anthropic(error, x->request_id, &body);
     else
         api_error_write(error, &body);
-    text_adds(&body, "\n");
+    text_string_add(&body, "\n");
     struct MHD_Response *response =
         body.broken ? NULL
                     : MHD_create_response_from_buffer(body.bytes, body.data, MHD_RESPMEM_MUST_COPY);

@@ -743,7 +743,7 @@ void completion_ping_write(struct completion *c)
     if (c->finished)
         return;
     c->output_begun = true;
-    text_adds(&c->output, ": ping\n\n");
+    text_string_add(&c->output, ": ping\n\n");
     c->changed(c->self);
 }
 

@@ -70,10 +70,10 @@ static void write_vector(struct text *out, const struct completion *c, const flo
         write_base64(out, vector, count * sizeof(*vector));
         return;
     }
-    text_adds(out, "[");
+    text_string_add(out, "[");
     for (uint32_t i = 0; i < count; i++)
-        text_addf(out, i > 0 ? ",%.9g" : "%.9g", (double)vector[i]);
-    text_adds(out, "]");
+        text_format_add(out, i > 0 ? ",%.9g" : "%.9g", (double)vector[i]);
+    text_string_add(out, "]");
 }
 
 void completion_write_embeddings(struct completion *c)
@@ -88,18 +88,18 @@ void completion_write_embeddings(struct completion *c)
         return;
     }
     const uint32_t count = c->request.dimensions > 0 ? c->request.dimensions : length;
-    text_adds(out, "{\"object\":\"list\",\"data\":[");
+    text_string_add(out, "{\"object\":\"list\",\"data\":[");
     for (uint32_t i = 0; i < c->choice_count; i++) {
         out->broken |= c->choices[i].vector == NULL || c->choices[i].vector_count != length;
-        text_addf(out, "%s{\"object\":\"embedding\",\"index\":%u,\"embedding\":", i > 0 ? "," : "",
-                  i);
+        text_format_add(
+            out, "%s{\"object\":\"embedding\",\"index\":%u,\"embedding\":", i > 0 ? "," : "", i);
         if (!out->broken)
             write_vector(out, c, c->choices[i].vector, count);
-        text_adds(out, "}");
+        text_string_add(out, "}");
     }
-    text_adds(out, "],\"model\":");
+    text_string_add(out, "],\"model\":");
     const char *name = served_model_name(c->model, c->request.sampling.adapter);
     text_add_json_string(out, name, strlen(name));
-    text_addf(out, ",\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu}}\n",
-              (unsigned long long)usage.prompt, (unsigned long long)usage.prompt);
+    text_format_add(out, ",\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu}}\n",
+                    (unsigned long long)usage.prompt, (unsigned long long)usage.prompt);
 }

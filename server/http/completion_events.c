@@ -56,27 +56,27 @@ static void write_machine(struct text *out, struct event_writer *life, const cha
 {
     if (name == NULL)
         return;
-    text_addf(out, ",\"%s\":", field);
+    text_format_add(out, ",\"%s\":", field);
     uint32_t number = life->named ? 0 : machine_number(life, name);
     if (life->named)
         text_add_json_string(out, name, strlen(name));
     else if (number > 0)
-        text_addf(out, "\"machine %u\"", number);
+        text_format_add(out, "\"machine %u\"", number);
     else
-        text_adds(out, "\"another machine\"");
+        text_string_add(out, "\"another machine\"");
 }
 
 static void write_transfer(struct text *out, const struct message_prefilled *m)
 {
-    text_addf(out,
-              ",\"queue_us\":%u,\"prefill_us\":%u,\"transfer_us\":%u,\"exposed_us\":%u,"
-              "\"layers\":%u,\"layerwise\":%s,\"bytes\":%llu",
-              m->queue_us, m->prefill_us, m->transfer_us, m->exposed_us, m->layers,
-              m->layerwise ? "true" : "false", (unsigned long long)m->bytes);
-    text_adds(out, ",\"layer_us\":[");
+    text_format_add(out,
+                    ",\"queue_us\":%u,\"prefill_us\":%u,\"transfer_us\":%u,\"exposed_us\":%u,"
+                    "\"layers\":%u,\"layerwise\":%s,\"bytes\":%llu",
+                    m->queue_us, m->prefill_us, m->transfer_us, m->exposed_us, m->layers,
+                    m->layerwise ? "true" : "false", (unsigned long long)m->bytes);
+    text_string_add(out, ",\"layer_us\":[");
     for (uint32_t i = 0; i < m->layer_count; i++)
-        text_addf(out, i > 0 ? ",%u" : "%u", m->layer_us[i]);
-    text_adds(out, "]");
+        text_format_add(out, i > 0 ? ",%u" : "%u", m->layer_us[i]);
+    text_string_add(out, "]");
 }
 
 static void write_details(struct text *out, struct event_writer *life,
@@ -85,10 +85,10 @@ static void write_details(struct text *out, struct event_writer *life,
     write_machine(out, life, "prompt_machine", event->prompt_machine);
     write_machine(out, life, "token_machine", event->token_machine);
     if (event->kind == GATEWAY_EVENT_RESUMING)
-        text_addf(out, ",\"reason\":\"%s\"", gateway_resume_name(event->resume_reason));
+        text_format_add(out, ",\"reason\":\"%s\"", gateway_resume_name(event->resume_reason));
     if (event->kind == GATEWAY_EVENT_FIRST_TOKEN)
-        text_addf(out, ",\"wait_us\":%u,\"run_us\":%u,\"cached_tokens\":%u", event->token->wait_us,
-                  event->token->run_us, event->token->cached_tokens);
+        text_format_add(out, ",\"wait_us\":%u,\"run_us\":%u,\"cached_tokens\":%u",
+                        event->token->wait_us, event->token->run_us, event->token->cached_tokens);
     if (event->kind == GATEWAY_EVENT_TRANSFERRED)
         write_transfer(out, event->transfer);
 }
@@ -102,12 +102,12 @@ void completion_on_event(void *self, const struct gateway_event *event)
         return;
     c->event_writer->events++;
     c->output_begun = true;
-    text_addf(&c->output,
-              "event: cleave\ndata: {\"type\":\"%s\",\"choice\":%u,\"after_us\":%u,"
-              "\"generation\":%u,\"tokens\":%u",
-              gateway_event_name(event->kind), choice->index, event->after_us, event->generation,
-              event->delivered);
+    text_format_add(&c->output,
+                    "event: cleave\ndata: {\"type\":\"%s\",\"choice\":%u,\"after_us\":%u,"
+                    "\"generation\":%u,\"tokens\":%u",
+                    gateway_event_name(event->kind), choice->index, event->after_us,
+                    event->generation, event->delivered);
     write_details(&c->output, c->event_writer, event);
-    text_adds(&c->output, "}\n\n");
+    text_string_add(&c->output, "}\n\n");
     c->changed(c->self);
 }

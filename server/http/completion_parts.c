@@ -120,28 +120,28 @@ bool choice_needs_token(const struct choice *choice, uint32_t id)
 
 static void field_begin(struct text *out, bool *first, const char *name)
 {
-    text_adds(out, *first ? "\"" : ",\"");
-    text_adds(out, name);
-    text_adds(out, "\":");
+    text_string_add(out, *first ? "\"" : ",\"");
+    text_string_add(out, name);
+    text_string_add(out, "\":");
     *first = false;
 }
 
 static void call_write(struct text *out, const struct choice_call *call, uint32_t index, bool event)
 {
-    text_adds(out, "{");
+    text_string_add(out, "{");
     if (event)
-        text_addf(out, "\"index\":%u,", index);
+        text_format_add(out, "\"index\":%u,", index);
     if (!call->announced)
-        text_addf(out, "\"id\":\"%s\",\"type\":\"function\",", call->id);
-    text_adds(out, "\"function\":{");
+        text_format_add(out, "\"id\":\"%s\",\"type\":\"function\",", call->id);
+    text_string_add(out, "\"function\":{");
     if (!call->announced) {
-        text_adds(out, "\"name\":");
+        text_string_add(out, "\"name\":");
         text_add_json_string(out, call->name, strlen(call->name));
-        text_adds(out, ",");
+        text_string_add(out, ",");
     }
-    text_adds(out, "\"arguments\":");
+    text_string_add(out, "\"arguments\":");
     text_add_json_string(out, call->arguments.data, call->arguments.bytes);
-    text_adds(out, "}}");
+    text_string_add(out, "}}");
 }
 
 static void calls_write(struct text *out, struct choice *choice, bool event, bool *first)
@@ -152,10 +152,10 @@ static void calls_write(struct text *out, struct choice *choice, bool event, boo
         if (call->announced && call->arguments.bytes == 0)
             continue;
         if (any)
-            text_adds(out, ",");
+            text_string_add(out, ",");
         else {
             field_begin(out, first, "tool_calls");
-            text_adds(out, "[");
+            text_string_add(out, "[");
         }
         any = true;
         call_write(out, call, i, event);
@@ -163,7 +163,7 @@ static void calls_write(struct text *out, struct choice *choice, bool event, boo
         if (event)
             text_clear(&call->arguments);
     }
-    text_adds(out, any ? "]" : "");
+    text_string_add(out, any ? "]" : "");
 }
 
 void choice_write_parts(struct text *out, struct choice *choice, bool event)
@@ -174,7 +174,7 @@ void choice_write_parts(struct text *out, struct choice *choice, bool event)
         text_add_json_string(out, choice->text.data, choice->text.bytes);
     } else if (!event || !choice->first_event_written) {
         field_begin(out, &first, "content");
-        text_adds(out, "null");
+        text_string_add(out, "null");
     }
     if (choice->reasoning.bytes > 0) {
         field_begin(out, &first, "reasoning_content");

@@ -21,7 +21,7 @@ static void add_token_string(struct text *out, const struct completion *c, uint3
     size_t bytes = 0;
     const char *piece = tokenizer_piece(c->model->tokenizer, id, &bytes);
     if (c->request.tokens_as_ids)
-        text_addf(out, "\"token_id:%u\"", id);
+        text_format_add(out, "\"token_id:%u\"", id);
     else
         text_add_json_string(out, piece != NULL ? piece : "", bytes);
 }
@@ -30,14 +30,14 @@ static void add_chat_entry(struct text *out, const struct completion *c, uint32_
 {
     size_t bytes = 0;
     const char *piece = tokenizer_piece(c->model->tokenizer, id, &bytes);
-    text_adds(out, "{\"token\":");
+    text_string_add(out, "{\"token\":");
     add_token_string(out, c, id);
-    text_adds(out, ",\"logprob\":");
+    text_string_add(out, ",\"logprob\":");
     text_add_logprob(out, logprob);
-    text_adds(out, ",\"bytes\":[");
+    text_string_add(out, ",\"bytes\":[");
     for (size_t i = 0; i < bytes; i++)
-        text_addf(out, "%s%u", i > 0 ? "," : "", (unsigned char)piece[i]);
-    text_adds(out, "]");
+        text_format_add(out, "%s%u", i > 0 ? "," : "", (unsigned char)piece[i]);
+    text_string_add(out, "]");
 }
 
 static void add_chat_logprob(struct choice *choice, uint32_t id, const struct message_token *score)
@@ -47,14 +47,14 @@ static void add_chat_logprob(struct choice *choice, uint32_t id, const struct me
     uint32_t wanted = (uint32_t)c->request.sampling.logprobs;
     add_separator(list);
     add_chat_entry(list, c, id, score->logprob);
-    text_adds(list, ",\"top_logprobs\":[");
+    text_string_add(list, ",\"top_logprobs\":[");
     for (uint32_t i = 0; i < score->top_count && i < wanted; i++) {
         if (i > 0)
-            text_adds(list, ",");
+            text_string_add(list, ",");
         add_chat_entry(list, c, score->top_ids[i], score->top_logprobs[i]);
-        text_adds(list, "}");
+        text_string_add(list, "}");
     }
-    text_adds(list, "]}");
+    text_string_add(list, "]}");
 }
 
 /* Writes the alternatives of one position as an object. The token itself is always included, as in
@@ -65,22 +65,22 @@ static void add_top_object(struct choice *choice, uint32_t id, const struct mess
     struct text *list = &choice->logprob_tops;
     uint32_t wanted = (uint32_t)c->request.sampling.logprobs;
     bool itself = false;
-    text_adds(list, "{");
+    text_string_add(list, "{");
     for (uint32_t i = 0; i < score->top_count && i < wanted; i++) {
         if (i > 0)
-            text_adds(list, ",");
+            text_string_add(list, ",");
         add_token_string(list, c, score->top_ids[i]);
-        text_adds(list, ":");
+        text_string_add(list, ":");
         text_add_logprob(list, score->top_logprobs[i]);
         itself |= score->top_ids[i] == id;
     }
     if (!itself) {
-        text_adds(list, list->data[list->bytes - 1] == '{' ? "" : ",");
+        text_string_add(list, list->data[list->bytes - 1] == '{' ? "" : ",");
         add_token_string(list, c, id);
-        text_adds(list, ":");
+        text_string_add(list, ":");
         text_add_logprob(list, score->logprob);
     }
-    text_adds(list, "}");
+    text_string_add(list, "}");
 }
 
 static uint32_t count_characters(const char *piece, size_t bytes)
@@ -97,12 +97,12 @@ static void add_prompt_entry(struct text *out, const struct completion *c, uint3
 {
     size_t bytes = 0;
     const char *piece = tokenizer_piece(c->model->tokenizer, id, &bytes);
-    text_addf(out, "\"%u\":{\"logprob\":", id);
+    text_format_add(out, "\"%u\":{\"logprob\":", id);
     text_add_logprob(out, logprob);
-    text_addf(out, rank > 0 ? ",\"rank\":%u" : ",\"rank\":null", rank);
-    text_adds(out, ",\"decoded_token\":");
+    text_format_add(out, rank > 0 ? ",\"rank\":%u" : ",\"rank\":null", rank);
+    text_string_add(out, ",\"decoded_token\":");
     text_add_json_string(out, piece != NULL ? piece : "", bytes);
-    text_adds(out, "}");
+    text_string_add(out, "}");
 }
 
 void choice_add_id(struct choice *choice, uint32_t id)
@@ -110,7 +110,7 @@ void choice_add_id(struct choice *choice, uint32_t id)
     if (!choice->completion->request.return_token_ids)
         return;
     add_separator(&choice->ids);
-    text_addu(&choice->ids, id);
+    text_number_add(&choice->ids, id);
 }
 
 void choice_add_logprob(struct choice *choice, uint32_t id, const struct message_token *score)
@@ -126,12 +126,12 @@ void choice_add_logprob(struct choice *choice, uint32_t id, const struct message
     add_separator(&choice->logprob_tokens);
     add_token_string(&choice->logprob_tokens, c, id);
     add_separator(&choice->logprob_offsets);
-    text_addf(&choice->logprob_offsets, "%u", choice->characters);
+    text_format_add(&choice->logprob_offsets, "%u", choice->characters);
     add_separator(&choice->logprob_values);
     add_separator(&choice->logprob_tops);
     if (score == NULL) {
-        text_adds(&choice->logprob_values, "null");
-        text_adds(&choice->logprob_tops, "null");
+        text_string_add(&choice->logprob_values, "null");
+        text_string_add(&choice->logprob_tops, "null");
     } else {
         text_add_logprob(&choice->logprob_values, score->logprob);
         add_top_object(choice, id, score);
@@ -147,43 +147,43 @@ void choice_add_prompt_logprob(struct choice *choice, uint32_t id,
     uint32_t wanted = (uint32_t)c->request.prompt_logprobs, rank = 0;
     add_separator(list);
     if (score == NULL) {
-        text_adds(list, "null");
+        text_string_add(list, "null");
         return;
     }
     for (uint32_t i = 0; i < score->top_count && rank == 0; i++)
         rank = score->top_ids[i] == id ? i + 1 : 0;
-    text_adds(list, "{");
+    text_string_add(list, "{");
     add_prompt_entry(list, c, id, score->logprob, rank);
     for (uint32_t i = 0; i < score->top_count && i < wanted; i++) {
         if (score->top_ids[i] == id)
             continue;
-        text_adds(list, ",");
+        text_string_add(list, ",");
         add_prompt_entry(list, c, score->top_ids[i], score->top_logprobs[i], i + 1);
     }
-    text_adds(list, "}");
+    text_string_add(list, "}");
 }
 
 static void write_list(struct text *out, const char *before, const struct text *list)
 {
-    text_adds(out, before);
+    text_string_add(out, before);
     text_add(out, list->data, list->bytes);
-    text_adds(out, "]");
+    text_string_add(out, "]");
 }
 
 static void write_logprobs(struct text *out, const struct choice *choice)
 {
-    text_adds(out, ",\"logprobs\":");
+    text_string_add(out, ",\"logprobs\":");
     if (choice->completion->request.sampling.logprobs < 0) {
-        text_adds(out, "null");
+        text_string_add(out, "null");
     } else if (is_chat(choice->completion)) {
         write_list(out, "{\"content\":[", &choice->logprob_tokens);
-        text_adds(out, "}");
+        text_string_add(out, "}");
     } else {
         write_list(out, "{\"tokens\":[", &choice->logprob_tokens);
         write_list(out, ",\"token_logprobs\":[", &choice->logprob_values);
         write_list(out, ",\"top_logprobs\":[", &choice->logprob_tops);
         write_list(out, ",\"text_offset\":[", &choice->logprob_offsets);
-        text_adds(out, "}");
+        text_string_add(out, "}");
     }
 }
 
@@ -192,22 +192,22 @@ static void write_logprobs(struct text *out, const struct choice *choice)
 static void write_stop_reason(struct text *out, const struct choice *choice)
 {
     const struct stop_strings *stops = &choice->completion->request.stops;
-    text_adds(out, ",\"stop_reason\":");
+    text_string_add(out, ",\"stop_reason\":");
     if (choice->stop_string != STOP_NONE)
         text_add_json_string(out, stops->strings[choice->stop_string],
                              stops->lengths[choice->stop_string]);
     else if (choice->stop_token != STOP_NONE)
-        text_addf(out, "%u", choice->stop_token);
+        text_format_add(out, "%u", choice->stop_token);
     else
-        text_adds(out, "null");
+        text_string_add(out, "null");
 }
 
 static void write_finish_and_ids(struct text *out, const struct choice *choice)
 {
     static const char *const names[] = {"null", "\"stop\"", "\"length\""};
     bool calls = choice->finish == CHOICE_STOP && choice->call_count > 0;
-    text_adds(out, ",\"finish_reason\":");
-    text_adds(out, calls ? "\"tool_calls\"" : names[choice->finish]);
+    text_string_add(out, ",\"finish_reason\":");
+    text_string_add(out, calls ? "\"tool_calls\"" : names[choice->finish]);
     if (choice->finish != CHOICE_RUNNING)
         write_stop_reason(out, choice);
     if (!choice->completion->request.return_token_ids)
@@ -215,17 +215,18 @@ static void write_finish_and_ids(struct text *out, const struct choice *choice)
     write_list(out, ",\"token_ids\":[", &choice->ids);
     if (choice->first_event_written)
         return;
-    text_adds(out, ",\"prompt_token_ids\":[");
+    text_string_add(out, ",\"prompt_token_ids\":[");
     for (uint32_t i = 0; i < choice->prompt->count; i++)
-        text_addf(out, i > 0 ? ",%u" : "%u", choice->prompt->ids[i]);
-    text_adds(out, "]");
+        text_format_add(out, i > 0 ? ",%u" : "%u", choice->prompt->ids[i]);
+    text_string_add(out, "]");
 }
 
 static void write_head(struct text *out, const struct completion *c, const char *object)
 {
-    text_adds(out, "{\"id\":");
+    text_string_add(out, "{\"id\":");
     text_add_json_string(out, c->id, strlen(c->id));
-    text_addf(out, ",\"object\":\"%s\",\"created\":%lld,\"model\":", object, (long long)c->created);
+    text_format_add(out, ",\"object\":\"%s\",\"created\":%lld,\"model\":", object,
+                    (long long)c->created);
     const char *name = served_model_name(c->model, c->request.sampling.adapter);
     text_add_json_string(out, name, strlen(name));
 }
@@ -253,16 +254,16 @@ struct completion_usage completion_usage(const struct completion *c)
 static void write_usage(struct text *out, const struct completion *c)
 {
     const struct completion_usage usage = completion_usage(c);
-    text_addf(out,
-              ",\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,\"total_tokens\":%llu,"
-              "\"prompt_tokens_details\":{\"cached_tokens\":%llu}",
-              (unsigned long long)usage.prompt, (unsigned long long)usage.generated,
-              (unsigned long long)(usage.prompt + usage.generated),
-              (unsigned long long)usage.cached);
+    text_format_add(
+        out,
+        ",\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,\"total_tokens\":%llu,"
+        "\"prompt_tokens_details\":{\"cached_tokens\":%llu}",
+        (unsigned long long)usage.prompt, (unsigned long long)usage.generated,
+        (unsigned long long)(usage.prompt + usage.generated), (unsigned long long)usage.cached);
     if (completion_has_parts(c))
-        text_addf(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":%llu}",
-                  (unsigned long long)usage.reasoning);
-    text_adds(out, "}");
+        text_format_add(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":%llu}",
+                        (unsigned long long)usage.reasoning);
+    text_string_add(out, "}");
 }
 
 /* Writes the beginning of an event, up to the choice's index. All events of a stream have the same
@@ -271,9 +272,9 @@ static void event_begin(struct text *out, struct completion *c)
 {
     struct text *head = &c->event_head;
     if (head->bytes == 0) {
-        text_adds(head, "data: ");
+        text_string_add(head, "data: ");
         write_head(head, c, stream_object(c));
-        text_adds(head, ",\"choices\":[{\"index\":");
+        text_string_add(head, ",\"choices\":[{\"index\":");
     }
     text_add(out, head->data, head->bytes);
     out->broken |= head->broken;
@@ -287,25 +288,25 @@ void completion_write_event(struct completion *c, struct choice *choice)
         return;
     }
     event_begin(out, c);
-    text_addu(out, choice->index);
-    text_adds(out, ",");
+    text_number_add(out, choice->index);
+    text_string_add(out, ",");
     if (is_chat(c)) {
-        text_adds(out, choice->first_event_written ? "\"delta\":{"
-                                                   : "\"delta\":{\"role\":\"assistant\",");
+        text_string_add(out, choice->first_event_written ? "\"delta\":{"
+                                                         : "\"delta\":{\"role\":\"assistant\",");
         choice_write_parts(out, choice, true);
-        text_adds(out, "}");
+        text_string_add(out, "}");
     } else {
-        text_adds(out, "\"text\":");
+        text_string_add(out, "\"text\":");
         text_add_json_string(out, choice->text.data, choice->text.bytes);
     }
     write_logprobs(out, choice);
     write_finish_and_ids(out, choice);
-    text_adds(out, "}]");
+    text_string_add(out, "}]");
     if (c->request.continuous_usage)
         write_usage(out, c);
     else if (c->request.include_usage)
-        text_adds(out, ",\"usage\":null");
-    text_adds(out, "}\n\n");
+        text_string_add(out, ",\"usage\":null");
+    text_string_add(out, "}\n\n");
     choice->first_event_written = true;
     text_clear(&choice->text);
     text_clear(&choice->ids);
@@ -323,17 +324,17 @@ void completion_write_stream_end(struct completion *c)
         return;
     }
     if (c->error.status != 0) {
-        text_adds(out, "data: ");
+        text_string_add(out, "data: ");
         api_error_write(&c->error, out);
-        text_adds(out, "\n\n");
+        text_string_add(out, "\n\n");
     } else if (c->request.include_usage) {
-        text_adds(out, "data: ");
+        text_string_add(out, "data: ");
         write_head(out, c, stream_object(c));
-        text_adds(out, ",\"choices\":[]");
+        text_string_add(out, ",\"choices\":[]");
         write_usage(out, c);
-        text_adds(out, "}\n\n");
+        text_string_add(out, "}\n\n");
     }
-    text_adds(out, "data: [DONE]\n\n");
+    text_string_add(out, "data: [DONE]\n\n");
 }
 
 /* Returns the mean log-probability of the choice's tokens. */
@@ -367,20 +368,20 @@ static void write_prompt_logprobs(struct text *out, const struct choice *choice)
 static void write_choice(struct text *out, struct choice *choice)
 {
     const struct completion *c = choice->completion;
-    text_addf(out, "{\"index\":%u,", choice->index);
+    text_format_add(out, "{\"index\":%u,", choice->index);
     if (is_chat(c)) {
-        text_adds(out, "\"message\":{\"role\":\"assistant\",");
+        text_string_add(out, "\"message\":{\"role\":\"assistant\",");
         choice_write_parts(out, choice, false);
-        text_adds(out, "}");
+        text_string_add(out, "}");
     } else {
-        text_adds(out, "\"text\":");
+        text_string_add(out, "\"text\":");
         text_add_json_string(out, choice->text.data, choice->text.bytes);
     }
     write_logprobs(out, choice);
     write_finish_and_ids(out, choice);
     if (!is_chat(c))
         write_prompt_logprobs(out, choice);
-    text_adds(out, "}");
+    text_string_add(out, "}");
 }
 
 /* Returns the choice that has this index in the body. */
@@ -405,16 +406,16 @@ void completion_write_body(struct completion *c)
         return;
     }
     write_head(out, c, is_chat(c) ? "chat.completion" : "text_completion");
-    text_adds(out, ",\"choices\":[");
+    text_string_add(out, ",\"choices\":[");
     for (uint32_t i = 0; i < count; i++) {
-        text_adds(out, i > 0 ? "," : "");
+        text_string_add(out, i > 0 ? "," : "");
         write_choice(out, choice_at(c, i));
     }
-    text_adds(out, "]");
+    text_string_add(out, "]");
     if (is_chat(c)) /* vLLM's place of it */
         write_prompt_logprobs(out, &c->choices[0]);
     write_usage(out, c);
-    text_adds(out, "}\n");
+    text_string_add(out, "}\n");
 }
 
 void choice_texts_done(struct choice *choice)

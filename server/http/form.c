@@ -7,7 +7,7 @@
 
 void form_member_add(struct text *out, const char *name, const char *text, size_t bytes)
 {
-    text_addf(out, ",\"%s\":", name);
+    text_format_add(out, ",\"%s\":", name);
     text_add_json_string(out, text, bytes);
 }
 
@@ -62,7 +62,7 @@ static void show(struct completion *c)
         f->writer->item_more(c, entries);
     f->shown_bytes = f->item_text.bytes;
     if (f->item == FORM_TEXT && entries->bytes > 0) {
-        text_adds(&f->logprobs, f->logprobs.bytes > 0 ? "," : "");
+        text_string_add(&f->logprobs, f->logprobs.bytes > 0 ? "," : "");
         text_add(&f->logprobs, entries->data, entries->bytes);
     }
     text_clear(entries);
@@ -74,7 +74,7 @@ static void item_end(struct completion *c, bool cut)
     if (f->item == FORM_NONE)
         return;
     show(c);
-    text_adds(&f->closed_items, f->closed_items.bytes > 0 ? "," : "");
+    text_string_add(&f->closed_items, f->closed_items.bytes > 0 ? "," : "");
     f->writer->item_end(c, cut);
     f->item = FORM_NONE;
 }

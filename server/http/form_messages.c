@@ -16,7 +16,7 @@ static void write_input(struct text *out, const struct completion_form *f)
     if (json_is_object(input))
         text_add(out, f->item_text.data, f->item_text.bytes);
     else
-        text_adds(out, "{}");
+        text_string_add(out, "{}");
     json_decref(input);
 }
 
@@ -27,25 +27,25 @@ static void write_block(struct text *out, const struct completion_form *f, bool 
     case FORM_NONE:
         return;
     case FORM_REASONING:
-        text_adds(out, "{\"type\":\"thinking\"");
+        text_string_add(out, "{\"type\":\"thinking\"");
         form_member_add(out, "thinking", f->item_text.data, bytes);
-        text_adds(out, ",\"signature\":\"\"}");
+        text_string_add(out, ",\"signature\":\"\"}");
         return;
     case FORM_TEXT:
-        text_adds(out, "{\"type\":\"text\"");
+        text_string_add(out, "{\"type\":\"text\"");
         form_member_add(out, "text", f->item_text.data, bytes);
-        text_adds(out, ",\"citations\":null}");
+        text_string_add(out, ",\"citations\":null}");
         return;
     case FORM_CALL:
-        text_adds(out, "{\"type\":\"tool_use\"");
+        text_string_add(out, "{\"type\":\"tool_use\"");
         form_member_add(out, "id", f->call_id, strlen(f->call_id));
         form_member_add(out, "name", f->tool_name, strlen(f->tool_name));
-        text_adds(out, ",\"input\":");
+        text_string_add(out, ",\"input\":");
         if (done)
             write_input(out, f);
         else
-            text_adds(out, "{}");
-        text_adds(out, "}");
+            text_string_add(out, "{}");
+        text_string_add(out, "}");
         return;
     }
 }
@@ -56,11 +56,12 @@ static void write_block(struct text *out, const struct completion_form *f, bool 
 static void write_usage(struct text *out, const struct completion *c, bool done)
 {
     const struct completion_usage usage = completion_usage(c);
-    text_addf(out,
-              ",\"usage\":{\"input_tokens\":%llu,\"cache_creation_input_tokens\":0,"
-              "\"cache_read_input_tokens\":%llu,\"output_tokens\":%llu}",
-              (unsigned long long)(usage.prompt - usage.cached), (unsigned long long)usage.cached,
-              (unsigned long long)(done ? usage.generated : 0));
+    text_format_add(out,
+                    ",\"usage\":{\"input_tokens\":%llu,\"cache_creation_input_tokens\":0,"
+                    "\"cache_read_input_tokens\":%llu,\"output_tokens\":%llu}",
+                    (unsigned long long)(usage.prompt - usage.cached),
+                    (unsigned long long)usage.cached,
+                    (unsigned long long)(done ? usage.generated : 0));
 }
 
 static void write_stop(struct text *out, const struct completion *c, bool done)
@@ -73,48 +74,48 @@ static void write_stop(struct text *out, const struct completion *c, bool done)
                          : c->form->call_count > 0       ? "tool_use"
                                                          : "end_turn";
     if (!done) {
-        text_adds(out, "\"stop_reason\":null,\"stop_sequence\":null");
+        text_string_add(out, "\"stop_reason\":null,\"stop_sequence\":null");
         return;
     }
-    text_addf(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", reason);
+    text_format_add(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", reason);
     if (stopped && choice->finish != CHOICE_LENGTH)
         text_add_json_string(out, stops->strings[choice->stop_string],
                              stops->lengths[choice->stop_string]);
     else
-        text_adds(out, "null");
+        text_string_add(out, "null");
 }
 
 static void write_message(struct text *out, const struct completion *c, bool done)
 {
-    text_adds(out, "{\"id\":");
+    text_string_add(out, "{\"id\":");
     text_add_json_string(out, c->id, strlen(c->id));
-    text_adds(out, ",\"type\":\"message\",\"role\":\"assistant\"");
+    text_string_add(out, ",\"type\":\"message\",\"role\":\"assistant\"");
     const char *name = served_model_name(c->model, c->request.sampling.adapter);
     form_member_add(out, "model", name, strlen(name));
-    text_adds(out, ",\"content\":[");
+    text_string_add(out, ",\"content\":[");
     text_add(out, c->form->closed_items.data, done ? c->form->closed_items.bytes : 0);
-    text_adds(out, "],");
+    text_string_add(out, "],");
     write_stop(out, c, done);
     write_usage(out, c, done);
-    text_adds(out, "}");
+    text_string_add(out, "}");
 }
 
 /* ---- events ---- */
 
 static void event_begin(struct completion *c, const char *type)
 {
-    text_addf(&c->output, "event: %s\ndata: {\"type\":\"%s\"", type, type);
+    text_format_add(&c->output, "event: %s\ndata: {\"type\":\"%s\"", type, type);
 }
 
 static void event_end(struct completion *c)
 {
-    text_adds(&c->output, "}\n\n");
+    text_string_add(&c->output, "}\n\n");
 }
 
 static void begin(struct completion *c)
 {
     event_begin(c, "message_start");
-    text_adds(&c->output, ",\"message\":");
+    text_string_add(&c->output, ",\"message\":");
     write_message(&c->output, c, false);
     event_end(c);
 }
@@ -124,7 +125,7 @@ static void item_begin(struct completion *c)
     if (!c->request.stream)
         return;
     event_begin(c, "content_block_start");
-    text_addf(&c->output, ",\"index\":%u,\"content_block\":", c->form->item_count - 1);
+    text_format_add(&c->output, ",\"index\":%u,\"content_block\":", c->form->item_count - 1);
     write_block(&c->output, c->form, false);
     event_end(c);
 }
@@ -136,11 +137,11 @@ static void item_more(struct completion *c, const struct text *logprobs)
     const struct completion_form *f = c->form;
     (void)logprobs; /* this API has none */
     event_begin(c, "content_block_delta");
-    text_addf(&c->output, ",\"index\":%u,\"delta\":{\"type\":\"%s\"", f->item_count - 1,
-              types[f->item]);
+    text_format_add(&c->output, ",\"index\":%u,\"delta\":{\"type\":\"%s\"", f->item_count - 1,
+                    types[f->item]);
     form_member_add(&c->output, names[f->item], f->item_text.data + f->shown_bytes,
                     f->item_text.bytes - f->shown_bytes);
-    text_adds(&c->output, "}");
+    text_string_add(&c->output, "}");
     event_end(c);
 }
 
@@ -151,22 +152,22 @@ static void item_end(struct completion *c, bool cut)
     if (!c->request.stream)
         return;
     event_begin(c, "content_block_stop");
-    text_addf(&c->output, ",\"index\":%u", c->form->item_count - 1);
+    text_format_add(&c->output, ",\"index\":%u", c->form->item_count - 1);
     event_end(c);
 }
 
 static void end(struct completion *c)
 {
     if (c->error.status != 0) {
-        text_adds(&c->output, "event: error\ndata: ");
+        text_string_add(&c->output, "event: error\ndata: ");
         api_error_write_anthropic(&c->error, c->request_id, &c->output);
-        text_adds(&c->output, "\n\n");
+        text_string_add(&c->output, "\n\n");
         return;
     }
     event_begin(c, "message_delta");
-    text_adds(&c->output, ",\"delta\":{");
+    text_string_add(&c->output, ",\"delta\":{");
     write_stop(&c->output, c, true);
-    text_adds(&c->output, "}");
+    text_string_add(&c->output, "}");
     write_usage(&c->output, c, true);
     event_end(c);
     event_begin(c, "message_stop");
@@ -176,7 +177,7 @@ static void end(struct completion *c)
 static void body(struct completion *c)
 {
     write_message(&c->output, c, true);
-    text_adds(&c->output, "\n");
+    text_string_add(&c->output, "\n");
 }
 
 const struct form_writer form_messages_writer = {"msg_",   begin, item_begin, item_more,

@@ -12,33 +12,33 @@ static const char *const part_types[] = {"", "reasoning_text", "output_text", ""
 /* Writes the one part of an item's content, with what the item has so far. */
 static void write_part(struct text *out, const struct completion_form *f, bool with_text)
 {
-    text_addf(out, "{\"type\":\"%s\"", part_types[f->item]);
+    text_format_add(out, "{\"type\":\"%s\"", part_types[f->item]);
     form_member_add(out, "text", f->item_text.data, with_text ? f->item_text.bytes : 0);
     if (f->item == FORM_TEXT) {
-        text_adds(out, ",\"annotations\":[],\"logprobs\":[");
+        text_string_add(out, ",\"annotations\":[],\"logprobs\":[");
         text_add(out, f->logprobs.data, with_text ? f->logprobs.bytes : 0);
-        text_adds(out, "]");
+        text_string_add(out, "]");
     }
-    text_adds(out, "}");
+    text_string_add(out, "}");
 }
 
 static void write_item(struct text *out, const struct completion_form *f, const char *status)
 {
     bool done = strcmp(status, "in_progress") != 0;
-    text_addf(out, "{\"id\":\"%s\",\"type\":\"%s\",\"status\":\"%s\"", f->item_id,
-              item_types[f->item], status);
+    text_format_add(out, "{\"id\":\"%s\",\"type\":\"%s\",\"status\":\"%s\"", f->item_id,
+                    item_types[f->item], status);
     if (f->item == FORM_CALL) {
         form_member_add(out, "call_id", f->call_id, strlen(f->call_id));
         form_member_add(out, "name", f->tool_name, strlen(f->tool_name));
         form_member_add(out, "arguments", f->item_text.data, done ? f->item_text.bytes : 0);
-        text_adds(out, "}");
+        text_string_add(out, "}");
         return;
     }
-    text_adds(out, f->item == FORM_TEXT ? ",\"role\":\"assistant\"" : ",\"summary\":[]");
-    text_adds(out, ",\"content\":[");
+    text_string_add(out, f->item == FORM_TEXT ? ",\"role\":\"assistant\"" : ",\"summary\":[]");
+    text_string_add(out, ",\"content\":[");
     if (done)
         write_part(out, f, true);
-    text_adds(out, "]}");
+    text_string_add(out, "]}");
 }
 
 /* ---- the answer ---- */
@@ -46,13 +46,13 @@ static void write_item(struct text *out, const struct completion_form *f, const 
 static void write_usage(struct text *out, const struct completion *c)
 {
     const struct completion_usage usage = completion_usage(c);
-    text_addf(out,
-              "{\"input_tokens\":%llu,\"input_tokens_details\":{\"cached_tokens\":%llu},"
-              "\"output_tokens\":%llu,\"output_tokens_details\":{\"reasoning_tokens\":%llu},"
-              "\"total_tokens\":%llu}",
-              (unsigned long long)usage.prompt, (unsigned long long)usage.cached,
-              (unsigned long long)usage.generated, (unsigned long long)usage.reasoning,
-              (unsigned long long)(usage.prompt + usage.generated));
+    text_format_add(out,
+                    "{\"input_tokens\":%llu,\"input_tokens_details\":{\"cached_tokens\":%llu},"
+                    "\"output_tokens\":%llu,\"output_tokens_details\":{\"reasoning_tokens\":%llu},"
+                    "\"total_tokens\":%llu}",
+                    (unsigned long long)usage.prompt, (unsigned long long)usage.cached,
+                    (unsigned long long)usage.generated, (unsigned long long)usage.reasoning,
+                    (unsigned long long)(usage.prompt + usage.generated));
 }
 
 static const char *status_of(const struct completion *c)
@@ -64,15 +64,15 @@ static const char *status_of(const struct completion *c)
 
 static void write_error(struct text *out, const struct completion *c)
 {
-    text_adds(out, "\"error\":");
+    text_string_add(out, "\"error\":");
     if (c->error.status == 0) {
-        text_adds(out, "null");
+        text_string_add(out, "null");
         return;
     }
-    text_addf(out, "{\"code\":\"%s\"",
-              c->error.status == 429 ? "rate_limit_exceeded" : "server_error");
+    text_format_add(out, "{\"code\":\"%s\"",
+                    c->error.status == 429 ? "rate_limit_exceeded" : "server_error");
     form_member_add(out, "message", c->error.message, strlen(c->error.message));
-    text_adds(out, "}");
+    text_string_add(out, "}");
 }
 
 /* Writes the object of the whole answer. */
@@ -80,47 +80,48 @@ static void write_response(struct text *out, const struct completion *c, const c
 {
     bool done = strcmp(status, "in_progress") != 0;
     bool incomplete = strcmp(status, "incomplete") == 0;
-    text_adds(out, "{\"id\":");
+    text_string_add(out, "{\"id\":");
     text_add_json_string(out, c->id, strlen(c->id));
-    text_addf(out, ",\"object\":\"response\",\"created_at\":%lld,\"status\":\"%s\",",
-              (long long)c->created, status);
+    text_format_add(out, ",\"object\":\"response\",\"created_at\":%lld,\"status\":\"%s\",",
+                    (long long)c->created, status);
     write_error(out, c);
-    text_addf(out, ",\"incomplete_details\":%s",
-              incomplete ? "{\"reason\":\"max_output_tokens\"}" : "null");
+    text_format_add(out, ",\"incomplete_details\":%s",
+                    incomplete ? "{\"reason\":\"max_output_tokens\"}" : "null");
     const char *name = served_model_name(c->model, c->request.sampling.adapter);
     form_member_add(out, "model", name, strlen(name));
-    text_addf(out, ",%s,\"output\":[", c->request.repeated_members);
+    text_format_add(out, ",%s,\"output\":[", c->request.repeated_members);
     text_add(out, c->form->closed_items.data, done ? c->form->closed_items.bytes : 0);
-    text_addf(out,
-              "],\"background\":false,\"previous_response_id\":null,\"service_tier\":\"default\","
-              "\"store\":false,\"temperature\":%g,\"top_p\":%g,\"top_logprobs\":%d,"
-              "\"truncation\":\"disabled\",\"usage\":",
-              (double)c->request.sampling.temperature, (double)c->request.sampling.top_p,
-              c->request.sampling.logprobs > 0 ? c->request.sampling.logprobs : 0);
+    text_format_add(
+        out,
+        "],\"background\":false,\"previous_response_id\":null,\"service_tier\":\"default\","
+        "\"store\":false,\"temperature\":%g,\"top_p\":%g,\"top_logprobs\":%d,"
+        "\"truncation\":\"disabled\",\"usage\":",
+        (double)c->request.sampling.temperature, (double)c->request.sampling.top_p,
+        c->request.sampling.logprobs > 0 ? c->request.sampling.logprobs : 0);
     if (done && c->error.status == 0)
         write_usage(out, c);
     else
-        text_adds(out, "null");
-    text_adds(out, "}");
+        text_string_add(out, "null");
+    text_string_add(out, "}");
 }
 
 /* ---- events ---- */
 
 static void event_begin(struct completion *c, const char *type)
 {
-    text_addf(&c->output, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%llu", type, type,
-              (unsigned long long)c->form->sequence++);
+    text_format_add(&c->output, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%llu", type,
+                    type, (unsigned long long)c->form->sequence++);
 }
 
 static void event_end(struct completion *c)
 {
-    text_adds(&c->output, "}\n\n");
+    text_string_add(&c->output, "}\n\n");
 }
 
 static void response_event(struct completion *c, const char *type, const char *status)
 {
     event_begin(c, type);
-    text_adds(&c->output, ",\"response\":");
+    text_string_add(&c->output, ",\"response\":");
     write_response(&c->output, c, status);
     event_end(c);
 }
@@ -128,7 +129,7 @@ static void response_event(struct completion *c, const char *type, const char *s
 static void item_event(struct completion *c, const char *type, const char *status)
 {
     event_begin(c, type);
-    text_addf(&c->output, ",\"output_index\":%u,\"item\":", c->form->item_count - 1);
+    text_format_add(&c->output, ",\"output_index\":%u,\"item\":", c->form->item_count - 1);
     write_item(&c->output, c->form, status);
     event_end(c);
 }
@@ -137,16 +138,16 @@ static void item_event(struct completion *c, const char *type, const char *statu
 static void content_begin(struct completion *c, const char *type)
 {
     event_begin(c, type);
-    text_addf(&c->output, ",\"item_id\":\"%s\",\"output_index\":%u", c->form->item_id,
-              c->form->item_count - 1);
+    text_format_add(&c->output, ",\"item_id\":\"%s\",\"output_index\":%u", c->form->item_id,
+                    c->form->item_count - 1);
     if (c->form->item != FORM_CALL)
-        text_adds(&c->output, ",\"content_index\":0");
+        text_string_add(&c->output, ",\"content_index\":0");
 }
 
 static void part_event(struct completion *c, const char *type, bool with_text)
 {
     content_begin(c, type);
-    text_adds(&c->output, ",\"part\":");
+    text_string_add(&c->output, ",\"part\":");
     write_part(&c->output, c->form, with_text);
     event_end(c);
 }
@@ -178,9 +179,9 @@ static void item_more(struct completion *c, const struct text *logprobs)
     form_member_add(&c->output, "delta", f->item_text.data + f->shown_bytes,
                     f->item_text.bytes - f->shown_bytes);
     if (f->item == FORM_TEXT) {
-        text_adds(&c->output, ",\"logprobs\":[");
+        text_string_add(&c->output, ",\"logprobs\":[");
         text_add(&c->output, logprobs->data, logprobs->bytes);
-        text_adds(&c->output, "]");
+        text_string_add(&c->output, "]");
     }
     event_end(c);
 }
@@ -198,9 +199,9 @@ static void item_end_events(struct completion *c, const char *status)
     form_member_add(&c->output, f->item == FORM_CALL ? "arguments" : "text", f->item_text.data,
                     f->item_text.bytes);
     if (f->item == FORM_TEXT) {
-        text_adds(&c->output, ",\"logprobs\":[");
+        text_string_add(&c->output, ",\"logprobs\":[");
         text_add(&c->output, f->logprobs.data, f->logprobs.bytes);
-        text_adds(&c->output, "]");
+        text_string_add(&c->output, "]");
     }
     event_end(c);
     if (f->item != FORM_CALL)
@@ -229,7 +230,7 @@ static void end(struct completion *c)
 static void body(struct completion *c)
 {
     write_response(&c->output, c, status_of(c));
-    text_adds(&c->output, "\n");
+    text_string_add(&c->output, "\n");
 }
 
 const struct form_writer form_responses_writer = {"resp_",  begin, item_begin, item_more,

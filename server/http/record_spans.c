@@ -18,31 +18,31 @@ static void text_attribute(struct text *out, const char *name, const char *value
 {
     if (value[0] == 0)
         return;
-    text_addf(out, "%s{\"key\":\"%s\",\"value\":{\"stringValue\":", separator(out), name);
+    text_format_add(out, "%s{\"key\":\"%s\",\"value\":{\"stringValue\":", separator(out), name);
     text_add_json_string(out, value, strlen(value));
-    text_adds(out, "}}");
+    text_string_add(out, "}}");
 }
 
 /* Writes a whole number of 64 bits as a text, as OTLP requires in JSON. */
 static void number_attribute(struct text *out, const char *name, uint64_t value)
 {
-    text_addf(out, "%s{\"key\":\"%s\",\"value\":{\"intValue\":\"%" PRIu64 "\"}}", separator(out),
-              name, value);
+    text_format_add(out, "%s{\"key\":\"%s\",\"value\":{\"intValue\":\"%" PRIu64 "\"}}",
+                    separator(out), name, value);
 }
 
 /* Begins a span, up to its attributes. parent: "" = none. */
 static void span_begin(struct text *out, const char *trace, uint64_t id, const char *parent,
                        const char *name, int kind, int64_t start_us, int64_t end_us)
 {
-    text_addf(out, "{\"traceId\":\"%s\",\"spanId\":\"%016" PRIx64 "\"", trace, id);
+    text_format_add(out, "{\"traceId\":\"%s\",\"spanId\":\"%016" PRIx64 "\"", trace, id);
     if (parent[0] != 0)
-        text_addf(out, ",\"parentSpanId\":\"%s\"", parent);
-    text_adds(out, ",\"name\":");
+        text_format_add(out, ",\"parentSpanId\":\"%s\"", parent);
+    text_string_add(out, ",\"name\":");
     text_add_json_string(out, name, strlen(name));
-    text_addf(out,
-              ",\"kind\":%d,\"startTimeUnixNano\":\"%" PRId64 "000\",\"endTimeUnixNano\":\"%" PRId64
-              "000\",\"attributes\":[",
-              kind, start_us, end_us);
+    text_format_add(out,
+                    ",\"kind\":%d,\"startTimeUnixNano\":\"%" PRId64
+                    "000\",\"endTimeUnixNano\":\"%" PRId64 "000\",\"attributes\":[",
+                    kind, start_us, end_us);
 }
 
 static void request_attributes(const struct http_record *r, struct text *out)
@@ -81,7 +81,7 @@ static void phase_add(const struct http_record *r, int phase, const char *trace,
                       const char *parent, int64_t start_us, struct text *out)
 {
     const char *machine = phase_machine(r, phase);
-    text_adds(out, ",");
+    text_string_add(out, ",");
     span_begin(out, trace, id, parent, http_phase_name(phase), SPAN_INTERNAL, start_us,
                start_us + r->phases_us[phase]);
     text_attribute(out, "cleave.machine", machine);
@@ -90,7 +90,7 @@ static void phase_add(const struct http_record *r, int phase, const char *trace,
         snprintf(number, sizeof(number), "%" PRIx64, r->facts->last_summary.id);
         text_attribute(out, "cleave.machine_request", number);
     }
-    text_adds(out, "]}");
+    text_string_add(out, "]}");
 }
 
 uint32_t http_record_spans(const struct http_record *r, const uint64_t ids[2], struct text *out)
@@ -107,10 +107,10 @@ uint32_t http_record_spans(const struct http_record *r, const uint64_t ids[2], s
         snprintf(trace, sizeof(trace), "%s", r->trace_id);
     span_begin(out, trace, id, r->trace_parent, r->path, SPAN_SERVER, at_us, end_us);
     request_attributes(r, out);
-    text_addf(out, "],\"status\":{\"code\":%d}}",
-              r->status >= 500 || (r->finish != NULL && strcmp(r->finish, "error") == 0)
-                  ? STATUS_ERROR
-                  : 0);
+    text_format_add(out, "],\"status\":{\"code\":%d}}",
+                    r->status >= 500 || (r->finish != NULL && strcmp(r->finish, "error") == 0)
+                        ? STATUS_ERROR
+                        : 0);
     snprintf(parent, sizeof(parent), "%016" PRIx64, id);
     for (int i = 0; i < HTTP_PHASE_COUNT; i++) {
         if (r->phases_us[i] == 0)

@@ -32,21 +32,21 @@ static void time_add(struct text *out)
     struct tm utc;
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &utc);
-    text_addf(out, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", utc.tm_year + 1900, utc.tm_mon + 1,
-              utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, (int)(now.tv_nsec / 1000000));
+    text_format_add(out, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", utc.tm_year + 1900, utc.tm_mon + 1,
+                    utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, (int)(now.tv_nsec / 1000000));
 }
 
 static void member_add(struct text *out, const char *name, const char *value)
 {
     if (value[0] == 0)
         return;
-    text_addf(out, ",\"%s\":", name);
+    text_format_add(out, ",\"%s\":", name);
     text_add_json_string(out, value, strlen(value));
 }
 
 static void seconds_add(struct text *out, int64_t us)
 {
-    text_addf(out, "%.6f", (double)us * 1e-6);
+    text_format_add(out, "%.6f", (double)us * 1e-6);
 }
 
 static void completion_add_json(const struct http_record *r, struct text *out)
@@ -55,48 +55,48 @@ static void completion_add_json(const struct http_record *r, struct text *out)
     member_add(out, "answer", facts->answer_id);
     member_add(out, facts->is_adapter ? "adapter" : "model", facts->model);
     member_add(out, "finish", r->finish);
-    text_addf(out,
-              ",\"stream\":%s,\"choices\":%u,\"prompt_tokens\":%llu,\"cached_tokens\":%llu"
-              ",\"answer_tokens\":%llu",
-              facts->streams ? "true" : "false", facts->choices,
-              (unsigned long long)facts->prompt_tokens, (unsigned long long)facts->cached_tokens,
-              (unsigned long long)facts->answer_tokens);
+    text_format_add(
+        out,
+        ",\"stream\":%s,\"choices\":%u,\"prompt_tokens\":%llu,\"cached_tokens\":%llu"
+        ",\"answer_tokens\":%llu",
+        facts->streams ? "true" : "false", facts->choices, (unsigned long long)facts->prompt_tokens,
+        (unsigned long long)facts->cached_tokens, (unsigned long long)facts->answer_tokens);
     if (!facts->summarised)
         return;
     member_add(out, "prompt_machine", facts->last_summary.prompt_machine);
     member_add(out, "token_machine", facts->last_summary.token_machine);
-    text_addf(out, ",\"machine_request\":\"%llx\",\"resumed\":%u",
-              (unsigned long long)facts->last_summary.id, facts->resumed);
+    text_format_add(out, ",\"machine_request\":\"%llx\",\"resumed\":%u",
+                    (unsigned long long)facts->last_summary.id, facts->resumed);
 }
 
 void http_record_json(const struct http_record *r, struct text *out)
 {
-    text_adds(out, "{\"time\":\"");
+    text_string_add(out, "{\"time\":\"");
     time_add(out);
-    text_adds(out, "\"");
+    text_string_add(out, "\"");
     member_add(out, "request", r->request_id);
     member_add(out, "trace", r->trace_id);
     member_add(out, "trace_parent", r->trace_parent);
-    text_addf(out, ",\"status\":%u", r->status);
+    text_format_add(out, ",\"status\":%u", r->status);
     member_add(out, "path", r->path);
     member_add(out, "key", r->key_name);
     member_add(out, "client", r->client);
     if (r->finish != NULL)
         completion_add_json(r, out);
-    text_adds(out, ",\"seconds\":");
+    text_string_add(out, ",\"seconds\":");
     seconds_add(out, r->total_us);
     if (r->first_token_us >= 0) {
-        text_adds(out, ",\"first_token\":");
+        text_string_add(out, ",\"first_token\":");
         seconds_add(out, r->first_token_us);
     }
-    text_adds(out, ",\"phases\":{");
+    text_string_add(out, ",\"phases\":{");
     for (int i = 0; i < HTTP_PHASE_COUNT; i++) {
-        text_addf(out, i > 0 ? ",\"%s\":" : "\"%s\":", phase_names[i]);
+        text_format_add(out, i > 0 ? ",\"%s\":" : "\"%s\":", phase_names[i]);
         seconds_add(out, r->phases_us[i]);
     }
-    text_adds(out, "}");
+    text_string_add(out, "}");
     member_add(out, "error", r->error);
-    text_adds(out, "}");
+    text_string_add(out, "}");
 }
 
 /* Values that are not one plain word are written as JSON strings, so that none can look like
@@ -108,9 +108,9 @@ static void word_add(struct text *out, const char *name, const char *value)
         plain = plain && *at > ' ' && *at < 127 && *at != '"' && *at != '\\';
     if (value[0] == 0)
         return;
-    text_addf(out, " %s=", name);
+    text_format_add(out, " %s=", name);
     if (plain)
-        text_adds(out, value);
+        text_string_add(out, value);
     else
         text_add_json_string(out, value, strlen(value));
 }
@@ -121,35 +121,36 @@ static void completion_add_line(const struct http_record *r, struct text *out)
     word_add(out, "answer", facts->answer_id);
     word_add(out, facts->is_adapter ? "adapter" : "model", facts->model);
     word_add(out, "finish", r->finish);
-    text_addf(out, " prompt_tokens=%llu cached_tokens=%llu answer_tokens=%llu",
-              (unsigned long long)facts->prompt_tokens, (unsigned long long)facts->cached_tokens,
-              (unsigned long long)facts->answer_tokens);
+    text_format_add(out, " prompt_tokens=%llu cached_tokens=%llu answer_tokens=%llu",
+                    (unsigned long long)facts->prompt_tokens,
+                    (unsigned long long)facts->cached_tokens,
+                    (unsigned long long)facts->answer_tokens);
     if (!facts->summarised)
         return;
     word_add(out, "prompt_machine", facts->last_summary.prompt_machine);
     word_add(out, "token_machine", facts->last_summary.token_machine);
-    text_addf(out, " machine_request=%llx resumed=%u", (unsigned long long)facts->last_summary.id,
-              facts->resumed);
+    text_format_add(out, " machine_request=%llx resumed=%u",
+                    (unsigned long long)facts->last_summary.id, facts->resumed);
 }
 
 void http_record_line(const struct http_record *r, struct text *out)
 {
     time_add(out);
-    text_addf(out, " %s %u %s", r->request_id, r->status, r->path);
+    text_format_add(out, " %s %u %s", r->request_id, r->status, r->path);
     word_add(out, "trace", r->trace_id);
     word_add(out, "trace_parent", r->trace_parent);
     word_add(out, "key", r->key_name);
     word_add(out, "client", r->client);
     if (r->finish != NULL)
         completion_add_line(r, out);
-    text_addf(out, " seconds=%.6f", (double)r->total_us * 1e-6);
+    text_format_add(out, " seconds=%.6f", (double)r->total_us * 1e-6);
     if (r->first_token_us >= 0)
-        text_addf(out, " first_token=%.6f", (double)r->first_token_us * 1e-6);
+        text_format_add(out, " first_token=%.6f", (double)r->first_token_us * 1e-6);
     for (int i = 0; i < HTTP_PHASE_COUNT; i++)
-        text_addf(out, " %s=%.6f", phase_names[i], (double)r->phases_us[i] * 1e-6);
+        text_format_add(out, " %s=%.6f", phase_names[i], (double)r->phases_us[i] * 1e-6);
     if (r->error[0] == 0)
         return;
-    text_adds(out, " error=");
+    text_string_add(out, " error=");
     text_add_json_string(out, r->error, strlen(r->error));
 }
 
@@ -157,7 +158,7 @@ void http_record_slow(const struct http_record *r, struct text *out)
 {
     const struct gateway_summary *last = &r->facts->last_summary;
     bool said[HTTP_PHASE_COUNT] = {false};
-    text_addf(out, "request %s took %.3f s:", r->request_id, (double)r->total_us * 1e-6);
+    text_format_add(out, "request %s took %.3f s:", r->request_id, (double)r->total_us * 1e-6);
     /* Writes the longest phase first. Leaves out phases below a hundredth of the time. */
     for (int n = 0; n < HTTP_PHASE_COUNT; n++) {
         int longest = -1;
@@ -167,18 +168,18 @@ void http_record_slow(const struct http_record *r, struct text *out)
         said[longest] = true;
         if (n > 0 && r->phases_us[longest] * 100 < r->total_us)
             break;
-        text_addf(out, "%s %s %.3f s", n > 0 ? "," : "", phase_sentences[longest],
-                  (double)r->phases_us[longest] * 1e-6);
+        text_format_add(out, "%s %s %.3f s", n > 0 ? "," : "", phase_sentences[longest],
+                        (double)r->phases_us[longest] * 1e-6);
     }
-    text_addf(out, "; status %u", r->status);
+    text_format_add(out, "; status %u", r->status);
     if (r->finish == NULL)
         return;
-    text_addf(out, ", %s, %llu prompt tokens (%llu cached), %llu answer tokens", r->finish,
-              (unsigned long long)r->facts->prompt_tokens,
-              (unsigned long long)r->facts->cached_tokens,
-              (unsigned long long)r->facts->answer_tokens);
+    text_format_add(out, ", %s, %llu prompt tokens (%llu cached), %llu answer tokens", r->finish,
+                    (unsigned long long)r->facts->prompt_tokens,
+                    (unsigned long long)r->facts->cached_tokens,
+                    (unsigned long long)r->facts->answer_tokens);
     if (r->facts->summarised && last->prompt_machine[0] != 0)
-        text_addf(out, ", machines %s%s%s (request %llx there), resumed %u times",
-                  last->prompt_machine, last->token_machine[0] != 0 ? " and " : "",
-                  last->token_machine, (unsigned long long)last->id, r->facts->resumed);
+        text_format_add(out, ", machines %s%s%s (request %llx there), resumed %u times",
+                        last->prompt_machine, last->token_machine[0] != 0 ? " and " : "",
+                        last->token_machine, (unsigned long long)last->id, r->facts->resumed);
 }

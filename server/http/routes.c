@@ -39,28 +39,28 @@ static enum MHD_Result answer_count(struct exchange *x)
 
 static void write_model(struct text *out, const struct http *h, uint32_t adapter)
 {
-    text_adds(out, "{\"id\":");
+    text_string_add(out, "{\"id\":");
     const struct served_model *model = h->completions.model;
     const char *name = served_model_name(model, adapter);
     text_add_json_string(out, name, strlen(name));
     if (adapter > 0) {
-        text_adds(out, ",\"parent\":");
+        text_string_add(out, ",\"parent\":");
         text_add_json_string(out, model->name, strlen(model->name));
     }
-    text_addf(out,
-              ",\"object\":\"model\",\"created\":0,\"owned_by\":\"cleave\",\"max_model_len\":%u}",
-              gateway_context_tokens(h->options.gateway, model->version));
+    text_format_add(
+        out, ",\"object\":\"model\",\"created\":0,\"owned_by\":\"cleave\",\"max_model_len\":%u}",
+        gateway_context_tokens(h->options.gateway, model->version));
 }
 
 static enum MHD_Result answer_models(struct exchange *x)
 {
     struct text body = {0};
-    text_adds(&body, "{\"object\":\"list\",\"data\":[");
+    text_string_add(&body, "{\"object\":\"list\",\"data\":[");
     for (uint32_t i = 0; i <= x->http->completions.model->adapter_count; i++) {
-        text_adds(&body, i > 0 ? "," : "");
+        text_string_add(&body, i > 0 ? "," : "");
         write_model(&body, x->http, i);
     }
-    text_adds(&body, "]}\n");
+    text_string_add(&body, "]}\n");
     return http_answer_json(x, 200, &body);
 }
 
@@ -68,7 +68,7 @@ static enum MHD_Result answer_model(struct exchange *x)
 {
     struct text body = {0};
     write_model(&body, x->http, (uint32_t)strtoul(x->path_tail, NULL, 10));
-    text_adds(&body, "\n");
+    text_string_add(&body, "\n");
     return http_answer_json(x, 200, &body);
 }
 
@@ -80,12 +80,12 @@ static enum MHD_Result answer_health(struct exchange *x)
     bool draining = x->http->draining;
     bool ready = gateway_ready(gateway) && !draining;
     http_health_text(x, why, sizeof(why));
-    text_addf(&body, "{\"status\":\"%s\",\"detail\":",
-              draining ? "draining"
-              : ready  ? "ready"
-                       : "not ready");
+    text_format_add(&body, "{\"status\":\"%s\",\"detail\":",
+                    draining ? "draining"
+                    : ready  ? "ready"
+                             : "not ready");
     text_add_json_string(&body, why, strlen(why));
-    text_adds(&body, "}\n");
+    text_string_add(&body, "}\n");
     return http_answer_json(x, ready ? 200 : 503, &body);
 }
 

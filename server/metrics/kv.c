@@ -33,10 +33,10 @@ static void kinds_render(struct text *out, const struct metrics *m, uint32_t mac
     for (int kind = 0; kind < LAYER_KIND_COUNT; kind++) {
         if ((m->machines[machine].latest_stats.kv_kinds >> kind & 1) == 0)
             continue;
-        text_addf(out, "%s{", name);
+        text_format_add(out, "%s{", name);
         metrics_machine_labels(out, m, machine);
         metrics_label_add(out, ",", "kind", layer_kind_name((enum layer_kind)kind));
-        text_adds(out, "}");
+        text_string_add(out, "}");
         metrics_value_add(out, (double)values[kind]);
     }
 }
@@ -52,10 +52,10 @@ void metrics_kv_render(struct text *out, const struct metrics *m)
     metrics_family(out, "cleave_kv_blocks", "gauge", "KV blocks of a machine, by state.");
     for (uint32_t i = 0; i < m->fleet->count; i++) {
         for (int state = 0; m->machines[i].gauges_known && state < 6; state++) {
-            text_adds(out, "cleave_kv_blocks{");
+            text_string_add(out, "cleave_kv_blocks{");
             metrics_machine_labels(out, m, i);
             metrics_label_add(out, ",", "state", states[state]);
-            text_adds(out, "}");
+            text_string_add(out, "}");
             metrics_value_add(out, m->machines[i].latest_stats.kv_blocks[state]);
         }
     }

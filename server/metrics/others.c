@@ -60,12 +60,12 @@ void metrics_others_render(struct text *out, const struct metrics *m)
 {
     metrics_family(out, "cleave_gateway_info", "gauge",
                    "This gateway's name, as machines know it.");
-    text_adds(out, "cleave_gateway_info");
+    text_string_add(out, "cleave_gateway_info");
     metrics_label_add(out, "{", "name", m->gateway_name);
-    text_adds(out, "} 1\n");
+    text_string_add(out, "} 1\n");
     metrics_family(out, "cleave_gateway_leads", "gauge",
                    "1 while this gateway is the one that may move machines between the pools.");
-    text_addf(out, "cleave_gateway_leads %d\n", m->follows ? 0 : 1);
+    text_format_add(out, "cleave_gateway_leads %d\n", m->follows ? 0 : 1);
     for (size_t f = 0; f < sizeof(families) / sizeof(families[0]); f++) {
         metrics_family(out, families[f].name, "gauge", families[f].help);
         for (const struct fleet_machine *machine = fleet_next(m->fleet, NULL); machine != NULL;

@@ -507,14 +507,14 @@ static void problem_add(struct text *out, const struct metrics *m, int kind, uin
     if (!check(m, kind, i, what)) /* It has ended since the latest turn. */
         return;
     double age_s = (double)(now_us - m->problems->since_us[kind][i]) * 1e-6;
-    text_addf(out, "%s{\"name\":\"%s\",\"severity\":\"%s\",\"where\":", before, kinds[kind].alarm,
-              kinds[kind].severity);
+    text_format_add(out, "%s{\"name\":\"%s\",\"severity\":\"%s\",\"where\":", before,
+                    kinds[kind].alarm, kinds[kind].severity);
     text_add_json_string(out, where, strlen(where));
-    text_adds(out, ",\"what\":");
+    text_string_add(out, ",\"what\":");
     text_add_json_string(out, what, strlen(what));
-    text_addf(out, ",\"since_s\":%.1f,\"what_to_do\":", age_s);
+    text_format_add(out, ",\"since_s\":%.1f,\"what_to_do\":", age_s);
     text_add_json_string(out, kinds[kind].what_to_do, strlen(kinds[kind].what_to_do));
-    text_addf(out, ",\"page\":\"docs/operation.md#at-three-oclock, %s\"}", kinds[kind].alarm);
+    text_format_add(out, ",\"page\":\"docs/operation.md#at-three-oclock, %s\"}", kinds[kind].alarm);
 }
 
 void metrics_problems_write(const struct metrics *m, int64_t now_us, struct text *out)

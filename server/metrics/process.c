@@ -75,7 +75,7 @@ static void figure(struct text *out, const char *name, const char *type, const c
     if (value < 0)
         return;
     metrics_family(out, name, type, help);
-    text_adds(out, name);
+    text_string_add(out, name);
     metrics_value_add(out, value);
 }
 
@@ -91,14 +91,14 @@ static void iterations_render(struct text *out, const struct metrics *m)
         char bound[32];
         metrics_bound_write(h->bounds[bucket], bound);
         below += h->counts[bucket];
-        text_addf(out, "%s_bucket{le=\"%s\"}", name, bound);
+        text_format_add(out, "%s_bucket{le=\"%s\"}", name, bound);
         metrics_value_add(out, (double)below);
     }
-    text_addf(out, "%s_bucket{le=\"+Inf\"}", name);
+    text_format_add(out, "%s_bucket{le=\"+Inf\"}", name);
     metrics_value_add(out, (double)h->total);
-    text_addf(out, "%s_sum", name);
+    text_format_add(out, "%s_sum", name);
     metrics_value_add(out, h->sum);
-    text_addf(out, "%s_count", name);
+    text_format_add(out, "%s_count", name);
     metrics_value_add(out, (double)h->total);
 }
 

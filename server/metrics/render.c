@@ -18,7 +18,7 @@
 
 void metrics_family(struct text *out, const char *name, const char *type, const char *help)
 {
-    text_addf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+    text_format_add(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
 /* The value of a label: backslash, quotation mark and line feed are escaped. */
@@ -26,9 +26,9 @@ static void label_value_add(struct text *out, const char *value)
 {
     for (; *value != 0; value++) {
         if (*value == '\n')
-            text_adds(out, "\\n");
+            text_string_add(out, "\\n");
         else if (*value == '\\' || *value == '"')
-            text_addf(out, "\\%c", *value);
+            text_format_add(out, "\\%c", *value);
         else
             text_add(out, value, 1);
     }
@@ -36,20 +36,20 @@ static void label_value_add(struct text *out, const char *value)
 
 void metrics_label_add(struct text *out, const char *before, const char *name, const char *value)
 {
-    text_addf(out, "%s%s=\"", before, name);
+    text_format_add(out, "%s%s=\"", before, name);
     label_value_add(out, value);
-    text_adds(out, "\"");
+    text_string_add(out, "\"");
 }
 
 /* A sample's value and the end of its line. */
 void metrics_value_add(struct text *out, double value)
 {
     if (isnan(value))
-        text_adds(out, " NaN\n");
+        text_string_add(out, " NaN\n");
     else if (value == floor(value) && fabs(value) < 0x1p53)
-        text_addf(out, " %.0f\n", value);
+        text_format_add(out, " %.0f\n", value);
     else
-        text_addf(out, " %.15g\n", value);
+        text_format_add(out, " %.15g\n", value);
 }
 
 static void model_labels_add(struct text *out, const struct metrics *m)
@@ -60,9 +60,9 @@ static void model_labels_add(struct text *out, const struct metrics *m)
 
 void metrics_vllm_sample(struct text *out, const struct metrics *m, const char *name, double value)
 {
-    text_addf(out, "%s{", name);
+    text_format_add(out, "%s{", name);
     model_labels_add(out, m);
-    text_adds(out, "}");
+    text_string_add(out, "}");
     metrics_value_add(out, value);
 }
 
@@ -75,9 +75,9 @@ void metrics_machine_labels(struct text *out, const struct metrics *m, uint32_t 
 void metrics_machine_sample(struct text *out, const struct metrics *m, const char *name,
                             uint32_t machine, double value)
 {
-    text_addf(out, "%s{", name);
+    text_format_add(out, "%s{", name);
     metrics_machine_labels(out, m, machine);
-    text_adds(out, "}");
+    text_string_add(out, "}");
     metrics_value_add(out, value);
 }
 
@@ -143,15 +143,15 @@ void metrics_bound_write(double bound, char out[32])
 static void time_sample(struct text *out, const struct metrics *m, const struct time_family *f,
                         const char *suffix, const char *bound, double value)
 {
-    text_addf(out, "%s%s", f->name, suffix);
+    text_format_add(out, "%s%s", f->name, suffix);
     if (f->vllm || bound != NULL)
-        text_adds(out, "{");
+        text_string_add(out, "{");
     if (f->vllm)
         model_labels_add(out, m);
     if (bound != NULL)
         metrics_label_add(out, f->vllm ? "," : "", "le", bound);
     if (f->vllm || bound != NULL)
-        text_adds(out, "}");
+        text_string_add(out, "}");
     metrics_value_add(out, value);
 }
 
@@ -184,10 +184,10 @@ static void sizes_render(struct text *out, const struct metrics *m, const char *
         char bound[32];
         snprintf(bound, sizeof(bound), "%.0f", last ? 0 : h->bounds[bucket]);
         below += last ? 0 : h->counts[bucket];
-        text_addf(out, "%s_bucket{", name);
+        text_format_add(out, "%s_bucket{", name);
         model_labels_add(out, m);
         metrics_label_add(out, ",", "le", last ? "+Inf" : bound);
-        text_adds(out, "}");
+        text_string_add(out, "}");
         metrics_value_add(out, (double)(last ? h->total : below));
     }
     char sum[96], count[96];
@@ -216,7 +216,7 @@ static void group_render(struct text *out, const struct metrics *m, enum metrics
             metrics_vllm_sample(out, m, row->family, value);
             continue;
         }
-        text_adds(out, row->family);
+        text_string_add(out, row->family);
         metrics_value_add(out, value);
     }
 }
@@ -236,8 +236,8 @@ static void refusals_render(struct text *out, const struct metrics *m)
                    "Refused requests. too_late, too_long: for slo/ttft_ms; too_large: for the KV "
                    "memory of any machine; long_wait: for scheduler/queue_ms.");
     for (int reason = 0; reason < METRICS_REFUSAL_COUNT; reason++) {
-        text_addf(out, "cleave_requests_refused_total{reason=\"%s\"}",
-                  metrics_refusal_name((enum metrics_refusal)reason));
+        text_format_add(out, "cleave_requests_refused_total{reason=\"%s\"}",
+                        metrics_refusal_name((enum metrics_refusal)reason));
         metrics_value_add(out, (double)m->refused[reason]);
     }
 }
@@ -253,10 +253,10 @@ static void requests_render(struct text *out, const struct metrics *m)
     static const char *const reasons[METRICS_REASON_COUNT] = {"stop", "length", "abort", "error"};
     metrics_family(out, "vllm:request_success_total", "counter", "Requests that ended, by reason.");
     for (int reason = 0; reason < METRICS_REASON_COUNT; reason++) {
-        text_adds(out, "vllm:request_success_total{");
+        text_string_add(out, "vllm:request_success_total{");
         model_labels_add(out, m);
         metrics_label_add(out, ",", "finished_reason", reasons[reason]);
-        text_adds(out, "}");
+        text_string_add(out, "}");
         metrics_value_add(out, (double)m->ended[reason]);
     }
     refusals_render(out, m);
@@ -264,8 +264,8 @@ static void requests_render(struct text *out, const struct metrics *m)
     metrics_family(out, "cleave_http_requests_total", "counter", "HTTP responses, by status code.");
     for (int code = 0; code < METRICS_HTTP_CODES; code++)
         if (m->http_codes[code] > 0)
-            text_addf(out, "cleave_http_requests_total{code=\"%d\"} %llu\n", code,
-                      (unsigned long long)m->http_codes[code]);
+            text_format_add(out, "cleave_http_requests_total{code=\"%d\"} %llu\n", code,
+                            (unsigned long long)m->http_codes[code]);
 }
 
 /* ---- API keys ---- */
@@ -288,9 +288,9 @@ static void keys_render(struct text *out, const struct metrics *m)
             if (!begun)
                 metrics_family(out, row->family, row->type, row->help);
             begun = true;
-            text_addf(out, "%s{", row->family);
+            text_format_add(out, "%s{", row->family);
             metrics_label_add(out, "", "key", settings->name);
-            text_adds(out, "}");
+            text_string_add(out, "}");
             metrics_value_add(out, metrics_row_value(row, api_keys_counts(m->keys, key)));
         }
     }
@@ -308,9 +308,9 @@ static void keys_expiry_render(struct text *out, const struct metrics *m)
         if (!begun)
             metrics_family(out, family, "gauge", "Expiry of an API key, in Unix time.");
         begun = true;
-        text_addf(out, "%s", family);
+        text_format_add(out, "%s", family);
         metrics_label_add(out, "{", "key", settings->name);
-        text_addf(out, "} %lld\n", (long long)settings->expires);
+        text_format_add(out, "} %lld\n", (long long)settings->expires);
     }
 }
 
@@ -326,13 +326,13 @@ static void about_render(struct text *out, const struct metrics *m)
         const struct message_about *about = &m->machines[i].about;
         if (!m->machines[i].up || about->build[0] == 0)
             continue;
-        text_adds(out, "cleave_machine_info{");
+        text_string_add(out, "cleave_machine_info{");
         metrics_machine_labels(out, m, i);
         metrics_label_add(out, ",", "host", about->host);
         metrics_label_add(out, ",", "device", about->device);
         metrics_label_add(out, ",", "build", about->build);
         metrics_label_add(out, ",", "fallback", about->fell_back ? "true" : "false");
-        text_adds(out, "}");
+        text_string_add(out, "}");
         metrics_value_add(out, 1);
     }
 }
@@ -359,7 +359,7 @@ static void cluster_render(struct text *out, const struct metrics *m)
 #define MACHINE_ROW(bits, name, ...)                                                               \
     METRICS_ROW(bits, offsetof(struct message_stats, name), __VA_ARGS__)
 #define COPY_ROW(bits, name, ...)                                                                  \
-    METRICS_ROW(bits, offsetof(struct message_stats, staged.name), __VA_ARGS__)
+    METRICS_ROW(bits, offsetof(struct message_stats, device_copies.name), __VA_ARGS__)
 static const struct metrics_row machine_rows[] = {MACHINE_COUNTERS(MACHINE_ROW)
                                                       COPY_COUNTERS(COPY_ROW)};
 #undef MACHINE_ROW
@@ -401,10 +401,10 @@ static void busy_render(struct text *out, const struct metrics *m)
             continue;
         struct message_stats stats = metrics_counters(m, i);
         for (int token = 0; token < 2; token++) {
-            text_adds(out, "cleave_machine_busy_seconds_total{");
+            text_string_add(out, "cleave_machine_busy_seconds_total{");
             metrics_machine_labels(out, m, i);
             metrics_label_add(out, ",", "phase", token ? "token" : "prompt");
-            text_adds(out, "}");
+            text_string_add(out, "}");
             metrics_value_add(out, (double)(token ? stats.token_batch_us : stats.prompt_batch_us) *
                                        1e-6);
         }
@@ -472,10 +472,10 @@ static void transfers_render(struct text *out, const struct metrics *m)
         transfer_us += stats.transfer_us;
         exposed_us += stats.transfer_exposed_us;
         for (int layerwise = 1; layerwise >= 0; layerwise--) {
-            text_adds(out, "cleave_transfers_total{");
+            text_string_add(out, "cleave_transfers_total{");
             metrics_machine_labels(out, m, i);
             metrics_label_add(out, ",", "path", layerwise ? "layerwise" : "one_piece");
-            text_adds(out, "}");
+            text_string_add(out, "}");
             metrics_value_add(
                 out, (double)(layerwise ? stats.transfers_layerwise : stats.transfers_one_piece));
         }
@@ -483,7 +483,7 @@ static void transfers_render(struct text *out, const struct metrics *m)
     metrics_family(
         out, "cleave_transfer_hidden_ratio", "gauge",
         "Part of cleave_transfer_seconds_total that compute hid (NaN before the first transfer).");
-    text_adds(out, "cleave_transfer_hidden_ratio");
+    text_string_add(out, "cleave_transfer_hidden_ratio");
     metrics_value_add(out, transfer_us > 0 ? 1 - (double)exposed_us / (double)transfer_us : NAN);
 }
 
@@ -491,8 +491,9 @@ static void transfers_render(struct text *out, const struct metrics *m)
 static void drafts_render(struct text *out, const struct metrics *m)
 {
     const char *family = "cleave_spec_decode_num_accepted_tokens_per_pos_total";
-    metrics_family(out, family, "counter",
-                   "Drafted tokens that were right, by their position in the draft of a step.");
+    metrics_family(
+        out, family, "counter",
+        "Drafted tokens that the model accepted, by their position in the draft of a step.");
     for (uint32_t i = 0; i < m->fleet->count; i++) {
         const struct message_stats stats = metrics_counters(m, i);
         uint64_t accepted[LIMIT_DRAFT_TOKENS];
@@ -503,9 +504,9 @@ static void drafts_render(struct text *out, const struct metrics *m)
             count = accepted[at] > 0 ? at + 1 : count;
         }
         for (uint32_t at = 0; at < count && m->machines[i].counters_known; at++) {
-            text_addf(out, "%s{", family);
+            text_format_add(out, "%s{", family);
             metrics_machine_labels(out, m, i);
-            text_addf(out, ",position=\"%u\"}", at);
+            text_format_add(out, ",position=\"%u\"}", at);
             metrics_value_add(out, (double)accepted[at]);
         }
     }
@@ -538,10 +539,10 @@ static void tier_samples(struct text *out, const struct metrics *m, uint32_t mac
         const struct message_tier tier = message_stats_tier(&stats, (enum tier_kind)kind);
         if (tier.state == MESSAGE_TIER_NONE)
             continue;
-        text_addf(out, "%s{", row->family);
+        text_format_add(out, "%s{", row->family);
         metrics_machine_labels(out, m, machine);
         metrics_label_add(out, ",", "tier", tier_kind_name((enum tier_kind)kind));
-        text_adds(out, "}");
+        text_string_add(out, "}");
         metrics_value_add(out, tier_value(&tier, row));
     }
 }
@@ -580,11 +581,11 @@ static void links_render(struct text *out, const struct metrics *m)
             bool up = link >= METRICS_LINK_UP;
             if (link == METRICS_LINK_UNKNOWN || (up && count > LINKS_SHOWN_MACHINES))
                 continue;
-            text_adds(out, "cleave_link_up{");
+            text_string_add(out, "cleave_link_up{");
             metrics_label_add(out, "", "prompt", m->fleet->machines[from].config.name);
             metrics_label_add(out, ",", "token", m->fleet->machines[to].config.name);
             metrics_label_add(out, ",", "path", up ? m->paths[link - METRICS_LINK_UP] : "");
-            text_adds(out, "}");
+            text_string_add(out, "}");
             metrics_value_add(out, up);
         }
     }
@@ -609,10 +610,10 @@ static void link_speeds_render(struct text *out, const struct metrics *m)
         for (uint32_t to = 0; to < count; to++) {
             if (m->link_bytes_per_s[from][to] <= 0)
                 continue;
-            text_adds(out, "cleave_link_bytes_per_second{");
+            text_string_add(out, "cleave_link_bytes_per_second{");
             metrics_label_add(out, "", "prompt", m->fleet->machines[from].config.name);
             metrics_label_add(out, ",", "token", m->fleet->machines[to].config.name);
-            text_adds(out, "}");
+            text_string_add(out, "}");
             metrics_value_add(out, m->link_bytes_per_s[from][to]);
         }
     }
@@ -621,11 +622,11 @@ static void link_speeds_render(struct text *out, const struct metrics *m)
 static void build_render(struct text *out)
 {
     metrics_family(out, "cleave_build_info", "gauge", "Always 1; the gateway's build.");
-    text_adds(out, "cleave_build_info{");
+    text_string_add(out, "cleave_build_info{");
     metrics_label_add(out, "", "version", build_info_release());
     metrics_label_add(out, ",", "commit", build_info_commit());
     metrics_label_add(out, ",", "build", build_info_options());
-    text_adds(out, "}");
+    text_string_add(out, "}");
     metrics_value_add(out, 1);
 }
 

@@ -56,9 +56,9 @@ static void headroom_render(struct text *out, const struct metrics *m)
         "answers miss slo/ttft_ms, slo/tbt_ms or one of them (all); at most 100. Missing "
         "while there is too little traffic.");
     for (int slo = 0; slo <= METRICS_SLO_COUNT; slo++) {
-        text_adds(out, "cleave_headroom_ratio");
+        text_string_add(out, "cleave_headroom_ratio");
         metrics_label_add(out, "{", "slo", names[slo]);
-        text_adds(out, "}");
+        text_string_add(out, "}");
         metrics_value_add(out, m->headroom[slo]);
     }
 }
@@ -68,9 +68,9 @@ void metrics_slo_render(struct text *out, const struct metrics *m)
     metrics_family(out, "cleave_slo_limit_seconds", "gauge",
                    "Limits of the config: slo/ttft_ms and slo/tbt_ms.");
     for (int slo = 0; slo < METRICS_SLO_COUNT; slo++) {
-        text_adds(out, "cleave_slo_limit_seconds");
+        text_string_add(out, "cleave_slo_limit_seconds");
         metrics_label_add(out, "{", "slo", names[slo]);
-        text_adds(out, "}");
+        text_string_add(out, "}");
         metrics_value_add(out, m->slo_s[slo]);
     }
     metrics_family(
@@ -79,10 +79,10 @@ void metrics_slo_render(struct text *out, const struct metrics *m)
         "Errors meet none; refused and cancelled requests do not count.");
     for (int slo = 0; slo <= METRICS_SLO_COUNT; slo++) {
         for (int met = 0; met < 2; met++) {
-            text_adds(out, "cleave_slo_answers_total");
+            text_string_add(out, "cleave_slo_answers_total");
             metrics_label_add(out, "{", "slo", names[slo]);
             metrics_label_add(out, ",", "met", met ? "true" : "false");
-            text_adds(out, "}");
+            text_string_add(out, "}");
             metrics_value_add(out, (double)m->slo_answers[slo][met]);
         }
     }

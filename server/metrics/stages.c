@@ -37,10 +37,10 @@ void metrics_stages_render(struct text *out, const struct metrics *m)
         for (uint32_t i = 0; i < m->fleet->count; i++) {
             for (uint32_t stage = 0; stage < m->machines[i].load_count; stage++) {
                 const struct message_load *load = &m->machines[i].loads[stage];
-                text_addf(out, "%s{", rows[r].family);
+                text_format_add(out, "%s{", rows[r].family);
                 metrics_machine_labels(out, m, i);
-                text_addf(out, ",stage=\"%u\",replica=\"%u\",rank=\"%u\"}", load->stage,
-                          load->replica, load->rank);
+                text_format_add(out, ",stage=\"%u\",replica=\"%u\",rank=\"%u\"}", load->stage,
+                                load->replica, load->rank);
                 metrics_value_add(out, metrics_row_value(&rows[r], &load->process));
             }
         }

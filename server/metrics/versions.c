@@ -17,7 +17,7 @@ void metrics_model_set(struct metrics *m, const char *model_name)
 
 static void labels_add(struct text *out, const char *name, const struct metrics_version *version)
 {
-    text_addf(out, "%s{version=\"%u\"", name, version->number);
+    text_format_add(out, "%s{version=\"%u\"", name, version->number);
     metrics_label_add(out, ",", "model", version->name);
 }
 
@@ -33,14 +33,14 @@ void metrics_versions_render(struct text *out, const struct metrics *m)
             continue;
         labels_add(out, "cleave_model_version", &m->versions[i]);
         metrics_label_add(out, ",", "state", m->versions[i].state);
-        text_adds(out, "} 1\n");
+        text_string_add(out, "} 1\n");
     }
     metrics_family(out, "cleave_model_requests_open", "gauge", "Open requests of each model.");
     for (int i = 0; i < METRICS_VERSIONS; i++) {
         if (m->versions[i].number == 0)
             continue;
         labels_add(out, "cleave_model_requests_open", &m->versions[i]);
-        text_addf(out, "} %u\n", m->versions[i].open);
+        text_format_add(out, "} %u\n", m->versions[i].open);
     }
     metrics_family(out, "cleave_model_requests_total", "counter",
                    "Requests that began on each model.");
@@ -48,6 +48,6 @@ void metrics_versions_render(struct text *out, const struct metrics *m)
         if (m->versions[i].number == 0)
             continue;
         labels_add(out, "cleave_model_requests_total", &m->versions[i]);
-        text_addf(out, "} %llu\n", (unsigned long long)m->versions[i].total);
+        text_format_add(out, "} %llu\n", (unsigned long long)m->versions[i].total);
     }
 }

@@ -12,7 +12,7 @@ static void number_check(uint64_t number)
     struct text text = {0};
     char want[32];
     int bytes = snprintf(want, sizeof(want), "%llu", (unsigned long long)number);
-    text_addu(&text, number);
+    text_number_add(&text, number);
     CHECK(text.bytes == (size_t)bytes && memcmp(text.data, want, text.bytes) == 0);
     text_done(&text);
 }

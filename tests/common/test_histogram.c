@@ -26,16 +26,16 @@ static void test_random(uint64_t seed)
 {
     static double values[VALUES];
     struct histogram h;
-    histogram_init(&h, 1e-4, 1.6, HISTOGRAM_BUCKETS);
+    histogram_init(&h, 1e-4, 1.6, HISTOGRAM_BOUNDS_MAX);
     for (uint32_t i = 0; i < VALUES; i++) {
         values[i] = exp(8 * (double)random_unit_at(seed, i) - 5);
         histogram_add(&h, values[i]);
     }
     uint64_t up_to_bound = 0;
-    for (uint32_t bucket = 0; bucket <= HISTOGRAM_BUCKETS; bucket++) {
+    for (uint32_t bucket = 0; bucket <= HISTOGRAM_BOUNDS_MAX; bucket++) {
         uint64_t wanted = 0;
         for (uint32_t i = 0; i < VALUES; i++)
-            wanted += bucket == HISTOGRAM_BUCKETS || values[i] <= h.bounds[bucket];
+            wanted += bucket == HISTOGRAM_BOUNDS_MAX || values[i] <= h.bounds[bucket];
         up_to_bound += h.counts[bucket];
         CHECKF(up_to_bound == wanted, "bucket %u", bucket);
     }

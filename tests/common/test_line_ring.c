@@ -20,8 +20,8 @@ static void want_write(uint32_t count, size_t capacity, const char *separator, s
         used += strlen(lines[--first]) + 1;
     }
     for (uint32_t i = first; i < count; i++) {
-        text_adds(out, i > first ? separator : "");
-        text_adds(out, lines[i]);
+        text_string_add(out, i > first ? separator : "");
+        text_string_add(out, lines[i]);
     }
 }
 

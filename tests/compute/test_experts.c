@@ -132,8 +132,8 @@ static void layer_open(struct layer *l)
         }
         l->biases[k] = l->gate_kind.limit > 0 ? fixture_floats((size_t)EXPERTS_MAX * rows) : NULL;
     }
-    l->needs_in = OPS->matrix_needs(l->matrices[0][0]) | COMPUTE_REFINED;
-    l->needs_ffn = OPS->matrix_needs(l->matrices[2][0]) | COMPUTE_REFINED;
+    l->needs_in = OPS->matrix_needs(l->matrices[0][0]) | COMPUTE_NEEDS_REFINED;
+    l->needs_ffn = OPS->matrix_needs(l->matrices[2][0]) | COMPUTE_NEEDS_REFINED;
 }
 
 static void layer_close(struct layer *l)

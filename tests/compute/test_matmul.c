@@ -220,7 +220,7 @@ static void check_device(struct compute *c, const struct shape *s, const uint8_t
     float *base = fixture_floats(total), *added = malloc(total * sizeof(float));
     CHECK(OPS->matrix_open(c, &source, &m) == ST_OK);
     struct compute_activations *a = fixture_activations(
-        c, x, s->count, s->cols, OPS->matrix_needs(m) | (s->refined ? COMPUTE_REFINED : 0));
+        c, x, s->count, s->cols, OPS->matrix_needs(m) | (s->refined ? COMPUTE_NEEDS_REFINED : 0));
     const struct compute_matrix *matrices[] = {m, m};
     const float *biases[] = {NULL, bias};
     float *out[] = {y, added};

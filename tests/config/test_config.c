@@ -742,10 +742,11 @@ static void test_pool_names(void)
     enum pool found = POOL_COUNT;
     for (int pool = 0; pool < POOL_COUNT; pool++) {
         CHECK(strcmp(pool_name((enum pool)pool), names[pool]) == 0);
-        CHECK(pool_find(names[pool], &found) && found == (enum pool)pool);
+        CHECK(pool_by_name(names[pool], &found) && found == (enum pool)pool);
     }
     found = POOL_TOKEN;
-    CHECK(!pool_find("Prompt", &found) && !pool_find("", &found) && !pool_find(NULL, &found));
+    CHECK(!pool_by_name("Prompt", &found) && !pool_by_name("", &found) &&
+          !pool_by_name(NULL, &found));
     CHECK(found == POOL_TOKEN);
 }
 

@@ -250,7 +250,7 @@ static void range_unmap(struct range *range)
     *range = (struct range){.device = NULL};
 }
 
-static enum status fake_take(void *self, uint64_t bytes, void **out, struct error *error)
+static enum status fake_allocate(void *self, uint64_t bytes, void **out, struct error *error)
 {
     struct fake_memory *fake = self;
     struct range *range = range_free(fake);
@@ -310,7 +310,7 @@ static void fake_free(void *self, void *memory)
     range_end(self, memory, false);
 }
 
-static enum status fake_host_take(void *self, uint64_t bytes, void **out, struct error *error)
+static enum status fake_host_allocate(void *self, uint64_t bytes, void **out, struct error *error)
 {
     struct fake_memory *fake = self;
     (void)error;
@@ -491,9 +491,9 @@ static void fake_room(void *self, uint64_t *free_out, uint64_t *total_out)
 }
 
 static const struct device_memory_ops fake_ops = {
-    .take = fake_take,
+    .allocate = fake_allocate,
     .free = fake_free,
-    .host_take = fake_host_take,
+    .host_allocate = fake_host_allocate,
     .host_free = fake_host_free,
     .copy = fake_copy,
     .poll = fake_poll,
@@ -503,9 +503,9 @@ static const struct device_memory_ops fake_ops = {
 };
 
 static const struct device_memory_ops fake_sharing_ops = {
-    .take = fake_take,
+    .allocate = fake_allocate,
     .free = fake_free,
-    .host_take = fake_host_take,
+    .host_allocate = fake_host_allocate,
     .host_free = fake_host_free,
     .copy = fake_copy,
     .poll = fake_poll,
@@ -528,7 +528,7 @@ struct fake_memory *fake_memory_open(const struct fake_memory_options *options)
     fake->device = (struct device_memory){.ops = options->alone ? &fake_ops : &fake_sharing_ops,
                                           .self = fake,
                                           .name = "fake",
-                                          .cuda = options->cuda};
+                                          .is_cuda = options->is_cuda};
     for (int i = 0; i < DEVICE_DIRECTIONS; i++) {
         fake->queues[i].copies = calloc(COPIES_MAX, sizeof(struct copy));
         CHECK(fake->queues[i].copies != NULL);

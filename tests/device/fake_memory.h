@@ -24,7 +24,7 @@ struct fake_memory_options {
     uint64_t count;       /* Number of devices (fake_compute.h); 0 = any number. */
     bool hang;            /* Opening a device never returns. */
     bool crash;           /* Opening a device kills the process. */
-    bool cuda;            /* The device says that its pointers are CUDA pointers. */
+    bool is_cuda;         /* The device says that its pointers are CUDA pointers. */
     bool alone;           /* The device cannot share memory with other processes. */
     bool refuse;          /* The device refuses to open other memory. */
     bool garbage;         /* The device's memory handles are random bytes. */

@@ -114,7 +114,7 @@ static void gate_mul(struct compute *c, enum compute_activation activation, cons
 static bool step_begin(struct compute *c, const struct compute_step *step)
 {
     struct compute_step plain = *step;
-    plain.marks_wanted = plain.marks_wanted || timing;
+    plain.is_unrecordable = plain.is_unrecordable || timing;
     return base->steps->begin(c, &plain);
 }
 

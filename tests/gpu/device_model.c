@@ -10,7 +10,7 @@ static void kv_take(struct device_model *m)
     const struct device_memory *memory = m->ops->device_memory(m->compute);
     struct error error = {0};
     if (memory != NULL) {
-        CHECKF(memory->ops->take(memory->self, m->kv_bytes, &m->kv.base, &error) == ST_OK, "%s",
+        CHECKF(memory->ops->allocate(memory->self, m->kv_bytes, &m->kv.base, &error) == ST_OK, "%s",
                error.text);
         return;
     }

@@ -117,7 +117,8 @@ batch_result run(const shape &s, const std::vector<sequence> &sequences,
         queries.insert(queries.end(), sequences[i].q.begin() + p.first * width,
                        sequences[i].q.begin() + (p.first + p.count) * width);
         on_device.rows_longest = std::max(on_device.rows_longest, p.count);
-        on_device.tokens_longest = std::max(on_device.tokens_longest, p.first + p.count + padding);
+        on_device.context_tokens_max =
+            std::max(on_device.context_tokens_max, p.first + p.count + padding);
     }
     for (uint32_t i = 0; i < padding; i++) {
         row_sequence.push_back(UINT32_MAX);

@@ -215,7 +215,7 @@ static void test_died(struct ranks *r, void *context)
     float *y;
     (void)context;
     ranks_join(r, ops, c);
-    CHECK(ops->memory_take(c, 64, &y) == ST_OK);
+    CHECK(ops->memory_allocate(c, 64, &y) == ST_OK);
     ops->group->sum(c, 64, y);
     ops->wait(c);
     CHECKF(ops->check(c, &error) == ST_OK, "%s", error.text);

@@ -46,8 +46,9 @@ static void side_open(struct side *side, const char *device)
            "%s", error.text);
     side->memory = side->ops->device_memory(side->compute);
     const struct device_memory_ops *ops = side->memory->ops;
-    CHECKF(ops->take(side->memory->self, REGION, &region, &error) == ST_OK, "%s", error.text);
-    CHECKF(ops->host_take(side->memory->self, REGION, &host, &error) == ST_OK, "%s", error.text);
+    CHECKF(ops->allocate(side->memory->self, REGION, &region, &error) == ST_OK, "%s", error.text);
+    CHECKF(ops->host_allocate(side->memory->self, REGION, &host, &error) == ST_OK, "%s",
+           error.text);
     side->region = region;
     side->host = host;
 }

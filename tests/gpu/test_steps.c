@@ -87,10 +87,10 @@ static void rig_open(const struct model_file *file, uint32_t stages, uint32_t lo
     r->kv.block_bytes =
         compute_kv_block_bytes(BLOCK_TOKENS, h->kv_head_count, h->head_dim, r->kv.dtype);
     r->kv.layer_stride_bytes = r->kv.block_bytes * BLOCKS;
-    CHECK(r->memory->ops->take(r->memory->self, 2 * r->kv.layer_stride_bytes, &r->kv.base,
-                               &error) == ST_OK);
-    CHECK(r->memory->ops->take(r->memory->self, (uint64_t)ROWS_MAX * h->hidden * sizeof(float), &x,
-                               &error) == ST_OK);
+    CHECK(r->memory->ops->allocate(r->memory->self, 2 * r->kv.layer_stride_bytes, &r->kv.base,
+                                   &error) == ST_OK);
+    CHECK(r->memory->ops->allocate(r->memory->self, (uint64_t)ROWS_MAX * h->hidden * sizeof(float),
+                                   &x, &error) == ST_OK);
     r->x = x;
 }
 
@@ -323,7 +323,7 @@ static void check_scratch(const struct model_file *file)
 
     rig_open(file, 1, ROWS_MAX, &r);
     r.memory->ops->memory_sizes(r.memory->self, &left, &all);
-    CHECK(r.memory->ops->take(r.memory->self, left - all / 20, &ballast, &error) == ST_OK);
+    CHECK(r.memory->ops->allocate(r.memory->self, left - all / 20, &ballast, &error) == ST_OK);
     left = left_of(&r);
     run_all(&r, false, false, made);
     used[1] = left - left_of(&r);
@@ -392,7 +392,7 @@ static void check_marks(const struct model_file *file)
     void *pinned;
     uint8_t *base = r.kv.base, *block = base + tables[0][0] * r.kv.block_bytes;
     uint8_t *other = base + (BLOCKS - 1) * r.kv.block_bytes;
-    CHECK(ops->host_take(r.memory->self, 2 * r.kv.block_bytes, &pinned, &error) == ST_OK);
+    CHECK(ops->host_allocate(r.memory->self, 2 * r.kv.block_bytes, &pinned, &error) == ST_OK);
     memset(pinned, 0, 2 * r.kv.block_bytes);
     uint8_t *first = pinned, *second = first + r.kv.block_bytes;
     uint64_t n = ops->copy(r.memory->self, DEVICE_TO_HOST, block, first, r.kv.block_bytes);
@@ -423,14 +423,14 @@ static void check_memory(const struct model_file *file)
     const struct device_memory_ops *ops = r.memory->ops;
     ops->memory_sizes(r.memory->self, &left, &all);
     CHECK(left > 0 && left < all);
-    CHECK(ops->take(r.memory->self, 3 << 20, &large, &error) == ST_OK);
+    CHECK(ops->allocate(r.memory->self, 3 << 20, &large, &error) == ST_OK);
     CHECK((uintptr_t)large % (2 << 20) == 0);
     ops->memory_sizes(r.memory->self, &less, &all);
     CHECK(less + (3 << 20) <= left);
     ops->free(r.memory->self, large);
     ops->memory_sizes(r.memory->self, &less, &all);
     CHECK(less == left);
-    CHECK(ops->take(r.memory->self, all + 1, &large, &error) == ST_NO_MEMORY);
+    CHECK(ops->allocate(r.memory->self, all + 1, &large, &error) == ST_NO_MEMORY);
     CHECKF(strstr(error.text, "are needed; of its ") != NULL, "%s", error.text);
     CHECK(base_ops->check(r.compute, &error) == ST_OK); /* The device has not failed. */
     rig_close(&r);

@@ -188,7 +188,7 @@ static void reader_init(struct reader *r, enum use use, uint64_t salt, uint32_t 
     *r = (struct reader){.used = true, .use = use, .full = full, .salt = salt};
     r->tables = (struct kv_tables){.ids = r->ids[0],
                                    .stride = PROMPT_MAX + 1,
-                                   .keep = layer_groups_keep(&groups, BLOCK_TOKENS, chunk)};
+                                   .keep = layer_groups_spans_kept(&groups, BLOCK_TOKENS, chunk)};
     r->window_first = layer_groups_window_first(&groups, BLOCK_TOKENS, full * BLOCK_TOKENS + 1);
 }
 
@@ -220,8 +220,9 @@ static void step_enter(struct reader *r)
         r->tokens[i] = i % BLOCK_TOKENS == 0 ? draw(2) : i; /* Each span is one of two. */
     reader_enter(r);
     check_found(r);
-    const uint32_t needed = layer_groups_taken(&groups, r->full + 1, r->tables.cached_spans,
-                                               r->tables.window_cached_spans, r->tables.keep);
+    const uint32_t needed =
+        layer_groups_blocks_to_take(&groups, r->full + 1, r->tables.cached_spans,
+                                    r->tables.window_cached_spans, r->tables.keep);
     /* The reader leaves without having computed. */
     if (kv_pool_available(pool) < needed || draw(8) == 0) {
         kv_prefix_read_end(prefix, &r->chain);

@@ -52,7 +52,7 @@ static void machine_open(const struct shape *s, uint32_t tokens_most, uint32_t c
 {
     m->spans = 0;
     m->tables.stride = layer_groups_spans(tokens_most, s->block_tokens);
-    m->tables.keep = layer_groups_keep(&s->groups, s->block_tokens, chunk_tokens);
+    m->tables.keep = layer_groups_spans_kept(&s->groups, s->block_tokens, chunk_tokens);
     m->tables.ids = malloc((size_t)s->groups.count * m->tables.stride * sizeof(kv_block_id));
     m->slots = malloc((size_t)POOL_BLOCKS * s->block_tokens * sizeof(uint32_t));
     CHECK(kv_pool_open(POOL_BLOCKS, &m->pool) == ST_OK && m->tables.ids != NULL &&
@@ -128,13 +128,13 @@ static void copy(const struct shape *s, const struct machine *from, struct machi
     const uint32_t window_first = layer_groups_answer_first(&s->groups, s->block_tokens, tokens);
     uint32_t count = kv_tables_list(&from->tables, &s->groups, 0, spans, window_first, source);
     CHECK(count == kv_tables_list(&to->tables, &s->groups, 0, spans, window_first, target));
-    CHECK(count == layer_groups_between(&s->groups, 0, spans, window_first));
+    CHECK(count == layer_groups_blocks_between(&s->groups, 0, spans, window_first));
     for (uint32_t i = 0; i < count; i++)
         memcpy(&to->slots[(size_t)target[i] * s->block_tokens],
                &from->slots[(size_t)source[i] * s->block_tokens],
                s->block_tokens * sizeof(uint32_t));
     copied_blocks += count;
-    window_blocks += layer_groups_between(&s->groups, 0, spans, 0) - count;
+    window_blocks += layer_groups_blocks_between(&s->groups, 0, spans, 0) - count;
     struct kv_tables again = to->tables;
     again.ids = malloc((size_t)s->groups.count * again.stride * sizeof(kv_block_id));
     CHECK(again.ids != NULL);
@@ -172,12 +172,12 @@ static void request_run(void)
 static void spans_most_check(void)
 {
     const struct shape s = shape_draw();
-    const uint32_t keep = layer_groups_keep(&s.groups, s.block_tokens, s.chunk_tokens);
+    const uint32_t keep = layer_groups_spans_kept(&s.groups, s.block_tokens, s.chunk_tokens);
     const uint32_t blocks = draw(300);
     uint32_t spans = 0;
     while (spans < 1000 && layer_groups_blocks(&s.groups, spans + 1, keep) <= blocks)
         spans++;
-    uint32_t most = layer_groups_spans_most(&s.groups, blocks, keep);
+    uint32_t most = layer_groups_spans_max(&s.groups, blocks, keep);
     CHECKF(spans == 1000 ? most == UINT32_MAX : most == spans, "%u blocks hold %u spans, not %u",
            blocks, spans, most);
 }

@@ -182,8 +182,8 @@ static void machine_open(struct machine *m, const char *name, uint32_t ranks, bo
             }
             process_open(&m->processes[m->count], name, m->count, stage);
             memcpy(stage->address, m->processes[m->count].name, LIMIT_NAME_BYTES);
-            m->processes[m->count].arena.copies = copied ? ranks : 0;
-            m->processes[m->count].arena.copy = copied ? rank : 0;
+            m->processes[m->count].arena.copy_count = copied ? ranks : 0;
+            m->processes[m->count].arena.copy_index = copied ? rank : 0;
             m->count++;
         }
         layer = end;

@@ -211,17 +211,18 @@ static void test_roles(const char *model)
                            .role = {.pool = POOL_MIXED, .home = POOL_MIXED, .serial = 0}};
     send(&s, 0, &role);
     settle(&s, c);
-    CHECK(c->others[1].mixed && !s.others.mixed);
-    CHECK(c->others[1].home == POOL_TOKEN && c->others[1].home_serial == 0);
+    CHECK(c->others[1].is_in_mixed_pool && !s.others.is_in_mixed_pool);
+    CHECK(c->others[1].home_pool == POOL_TOKEN && c->others[1].home_serial == 0);
     struct message plain = {.kind = MESSAGE_ROLE,
                             .role = {.pool = POOL_TOKEN, .home = POOL_PROMPT, .serial = 5}};
     cluster_send(c, 1, &plain); /* Does not cancel the other gateway's report. */
     settle(&s, c);
-    CHECK(c->others[1].mixed && s.others.home == POOL_PROMPT && s.others.home_serial == 5);
+    CHECK(c->others[1].is_in_mixed_pool && s.others.home_pool == POOL_PROMPT &&
+          s.others.home_serial == 5);
     plain.role.home = POOL_MIXED;
     cluster_send(c, 1, &plain); /* Not newer than the last report. */
     settle(&s, c);
-    CHECK(s.others.home == POOL_PROMPT);
+    CHECK(s.others.home_pool == POOL_PROMPT);
     reserve(&s, 0, 1ull << 32, 100, 10);
     settle(&s, c);
     CHECK(s.reserved == 1);

@@ -135,8 +135,8 @@ static void on_send(void *self, struct transport_peer *peer, const struct messag
     talk->told_count = reserved->block_count;
     talk->arrived = talk->progress = 0;
     talk->window_first = reserved->window_first;
-    CHECK(talk->told_count ==
-          layer_groups_between(&groups, talk->held, spans_of(talk->count), talk->window_first));
+    CHECK(talk->told_count == layer_groups_blocks_between(
+                                  &groups, talk->held, spans_of(talk->count), talk->window_first));
     if (groups.windowed != 0 && !talk->local) {
         const uint32_t least = first_seen(1, talk->count / BLOCK_TOKENS * BLOCK_TOKENS);
         CHECK(talk->window_first >= least && talk->window_first <= spans_of(talk->count));

@@ -179,8 +179,8 @@ static enum status loop_open(const struct transport_options *options, void **imp
     if (loop->fd < 0)
         goto undo_alloc;
     if (options->region_bytes > 0 && options->device != NULL) {
-        if (options->device->ops->take(options->device->self, options->region_bytes, &loop->region,
-                                       error) != ST_OK)
+        if (options->device->ops->allocate(options->device->self, options->region_bytes,
+                                           &loop->region, error) != ST_OK)
             goto undo_device;
     } else if (options->region_bytes > 0) {
         loop->region = mmap(NULL, options->region_bytes, PROT_READ | PROT_WRITE,

@@ -191,7 +191,7 @@ static void test_nothing_late(void)
 
 static void test_no_room(void)
 {
-    const struct fake_memory_options fake = {.room_bytes = REGION - 1, .cuda = true};
+    const struct fake_memory_options fake = {.room_bytes = REGION - 1, .is_cuda = true};
     struct fake_memory *device = fake_memory_open(&fake);
     struct transport_options options = net_options("t0", REGION);
     struct transport *t;

@@ -114,15 +114,15 @@ static bool about_add(FILE *out, const struct admin_client *client)
     time_t now = time(NULL);
     struct tm utc;
     gmtime_r(&now, &utc);
-    text_addf(&text, "made      %04d-%02d-%02dT%02d:%02d:%02dZ\n", utc.tm_year + 1900,
-              utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec);
-    text_addf(&text, "cleave    %s %s (%s)\n", build_info_release(), build_info_commit(),
-              build_info_options());
+    text_format_add(&text, "made      %04d-%02d-%02dT%02d:%02d:%02dZ\n", utc.tm_year + 1900,
+                    utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec);
+    text_format_add(&text, "cleave    %s %s (%s)\n", build_info_release(), build_info_commit(),
+                    build_info_options());
     if (uname(&host) == 0)
-        text_addf(&text, "host      %s: %s %s %s\n", host.nodename, host.sysname, host.release,
-                  host.machine);
+        text_format_add(&text, "host      %s: %s %s %s\n", host.nodename, host.sysname,
+                        host.release, host.machine);
     for (unsigned i = 0; i < admin_client_count(client); i++)
-        text_addf(&text, "gateway-%u %s\n", i + 1, admin_client_name(client, i));
+        text_format_add(&text, "gateway-%u %s\n", i + 1, admin_client_name(client, i));
     bool good = text_file_add(out, "cleave-bundle/about.txt", &text);
     text_done(&text);
     return good;
@@ -138,7 +138,7 @@ static bool gateways_add(FILE *out, struct admin_client *client, struct text *er
         for (size_t k = 0; k < sizeof(parts) / sizeof(parts[0]) && good; k++) {
             snprintf(name, sizeof(name), "cleave-bundle/gateway-%u/%s", i + 1, parts[k].file);
             if (admin_client_text(client, i, "GET", parts[k].path, NULL, &text, &error) != ST_OK) {
-                text_addf(errors, "%s: %s\n", name, error.text);
+                text_format_add(errors, "%s: %s\n", name, error.text);
                 continue;
             }
             good = file_add(out, name, text, strlen(text));

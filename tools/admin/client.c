@@ -153,7 +153,7 @@ static enum status headers_make(struct admin_client *client, const struct admin_
     enum status status = header_add(client, "Content-Type: application/json", error);
     if (status != ST_OK || target->api_key_file == NULL)
         return status;
-    status = secret_word_read(target->api_key_file, key, sizeof(key), error);
+    status = secret_api_key_read(target->api_key_file, key, sizeof(key), error);
     if (status == ST_OK) {
         snprintf(line, sizeof(line), "Authorization: Bearer %s", key);
         status = header_add(client, line, error);

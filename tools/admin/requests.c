@@ -152,12 +152,12 @@ static void life_print(const json_t *request)
 /* Writes the path with the id as a part of a URL. */
 static void path_write(const struct requests_options *options, struct text *out)
 {
-    text_addf(out, "/admin/requests?count=%llu", (unsigned long long)options->count);
+    text_format_add(out, "/admin/requests?count=%llu", (unsigned long long)options->count);
     if (options->id == NULL)
         return;
-    text_adds(out, "&id=");
+    text_string_add(out, "&id=");
     for (const char *at = options->id; *at != 0; at++)
-        text_addf(out, "%%%02X", (unsigned char)*at);
+        text_format_add(out, "%%%02X", (unsigned char)*at);
 }
 
 int requests_main(int argc, char **argv)

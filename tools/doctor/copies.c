@@ -115,7 +115,7 @@ static enum status end_open(struct end *end, uint32_t number, const uint8_t *key
     end->memory = end->ops->device_memory(end->compute);
     if (end->memory == NULL)
         return error_set(error, ST_UNSUPPORTED, "%s has no memory of its own", device);
-    status = end->memory->ops->host_take(end->memory->self, REGION_BYTES, &host, error);
+    status = end->memory->ops->host_allocate(end->memory->self, REGION_BYTES, &host, error);
     if (status != ST_OK)
         return status;
     struct secret_keys keys;

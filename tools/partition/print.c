@@ -154,7 +154,7 @@ uint64_t partition_blocks_wanted(const struct partition_result *r)
     const struct layer_groups *groups = &r->profile->model.groups;
     uint64_t each = layer_groups_blocks(
         groups, layer_groups_spans(r->work->context_tokens + 1, PARTITION_BLOCK_TOKENS),
-        layer_groups_keep(groups, PARTITION_BLOCK_TOKENS, 1));
+        layer_groups_spans_kept(groups, PARTITION_BLOCK_TOKENS, 1));
     return groups_of(r->plan) * r->work->group_sequences * each;
 }
 

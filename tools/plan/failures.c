@@ -10,10 +10,10 @@
 #define RUNS 8
 
 static enum status mode_try(const struct plan_search *search, const struct plan_cell *cell,
-                            const struct plan_failures *failures, uint32_t runs,
+                            const struct plan_failure_options *failures, uint32_t runs,
                             struct plan_goodput *out, struct quantiles *pauses, struct error *error)
 {
-    struct plan_failures each = *failures;
+    struct plan_failure_options each = *failures;
     enum status status = ST_OK;
     *out = (struct plan_goodput){.known = true};
     *pauses = (struct quantiles){.count = 0};
@@ -41,9 +41,9 @@ enum status plan_failures_run(const struct plan_search *search, double mtbf_s, d
         for (int mode = 0; mode < PLAN_GOODPUTS && status == ST_OK && search->cells[c].found;
              mode++) {
             bool fails = mode != PLAN_GOODPUT_NO_FAILURES;
-            const struct plan_failures failures = {.mtbf_s = fails ? mtbf_s : 0,
-                                                   .repair_s = repair_s,
-                                                   .checkpoint = checkpoints[mode]};
+            const struct plan_failure_options failures = {.mtbf_s = fails ? mtbf_s : 0,
+                                                          .repair_s = repair_s,
+                                                          .checkpoint = checkpoints[mode]};
             status = mode_try(search, &search->cells[c], &failures, fails ? RUNS : 1,
                               &search->cells[c].goodput[mode], pauses, error);
         }

@@ -70,10 +70,10 @@ static void splits_write(const struct figure *f, uint32_t c)
         const struct plan_point *point = &cell->points[i];
         struct plan_mix mix = {.prompts = point->prompts};
         double rate_per_s = 0;
-        if (point->state != PLAN_SOLVED || (point->value == 0 && cell->fixed == PLAN_RATE))
+        if (point->state != PLAN_SOLVED || (point->boundary == 0 && cell->fixed == PLAN_RATE))
             continue;
-        if (point->value > 0)
-            plan_point_mix_at(f->search, cell, point, point->value, &mix, &rate_per_s);
+        if (point->boundary > 0)
+            plan_point_mix_at(f->search, cell, point, point->boundary, &mix, &rate_per_s);
         fprintf(f->plot, "%u %g\n", mix.prompts,
                 cell->fixed == PLAN_RATE ? mix.tokens : rate_per_s);
     }

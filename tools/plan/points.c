@@ -66,7 +66,7 @@ void plan_point_mix_at(const struct plan_search *search, const struct plan_cell 
 
 void plan_point_solved(const struct plan_cell *cell, struct plan_point *point, uint32_t value)
 {
-    point->value = value;
+    point->boundary = value;
     point->state = PLAN_SOLVED;
     if (cell->fixed == PLAN_RATE && cell->split)
         point->tokens = value > 0 ? needed(point, value) : 0;
@@ -143,7 +143,7 @@ static double point_amount(const struct plan_inputs *inputs, const struct plan_c
 
 static bool serves(const struct plan_point *point)
 {
-    return point->state == PLAN_SOLVED && point->value > 0;
+    return point->state == PLAN_SOLVED && point->boundary > 0;
 }
 
 /* < 0: a is better. */
@@ -151,9 +151,9 @@ static double compare(const struct plan_inputs *inputs, const struct plan_cell *
                       const struct plan_point *a, const struct plan_point *b)
 {
     if (cell->fixed != PLAN_RATE)
-        return (double)b->value - (double)a->value;
+        return (double)b->boundary - (double)a->boundary;
     double difference =
-        point_amount(inputs, cell, a, a->value) - point_amount(inputs, cell, b, b->value);
+        point_amount(inputs, cell, a, a->boundary) - point_amount(inputs, cell, b, b->boundary);
     return fabs(difference) < ROUNDING ? 0 : difference;
 }
 
@@ -178,8 +178,8 @@ uint32_t plan_point_value_wanted(const struct plan_inputs *inputs, const struct 
                                  const struct plan_point *point, const struct plan_point *best)
 {
     if (cell->fixed != PLAN_RATE)
-        return best->value;
-    double limit = point_amount(inputs, cell, best, best->value) + ROUNDING;
+        return best->boundary;
+    double limit = point_amount(inputs, cell, best, best->boundary) + ROUNDING;
     if (point_amount(inputs, cell, point, point->value_max) > limit)
         return point->value_max + 1;
     uint32_t low = 1;

@@ -1,9 +1,10 @@
-/* plan_points: makes the splits of a cell, and computes with a split's `value` (search.h). The cell
- * owns its splits. The search and the output of a plan call the functions on the main thread.
- * During a search, all threads of the search call plan_point_mix_at and plan_point_solved, each for
- * its own split. The functions do not simulate and do not choose which value to try.
+/* plan_points: makes the splits of a cell, and computes with the values of a split (value_max and
+ * boundary of struct plan_point). The cell owns its splits. The search and the output of a plan
+ * call the functions on the main thread. During a search, all threads of the search call
+ * plan_point_mix_at and plan_point_solved, each for its own split. The functions do not simulate
+ * and do not choose which value to try.
  *
- * With a fixed budget, `value` is the rate in steps (plan_search.step_per_s); the part of the
+ * With a fixed budget, a value is the rate in steps (plan_search.step_per_s); the part of the
  * budget that the prompt machines leave buys the token machines. With a fixed rate, value_max + 1 −
  * value is the number of the split's token machines or, if the cell's machines do both phases, the
  * number of all machines. So a larger value is better with a fixed budget and with a fixed rate. */

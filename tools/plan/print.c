@@ -206,12 +206,12 @@ static json_t *points_json(const struct plan_search *search, const struct plan_c
         double rate_per_s = 0;
         if (point->state != PLAN_SOLVED)
             continue;
-        if (point->value == 0) {
+        if (point->boundary == 0) {
             json_array_append_new(list, json_pack("[I, I, f]", (json_int_t)point->prompts,
                                                   (json_int_t)point->tokens, 0.0));
             continue;
         }
-        plan_point_mix_at(search, cell, point, point->value, &mix, &rate_per_s);
+        plan_point_mix_at(search, cell, point, point->boundary, &mix, &rate_per_s);
         json_array_append_new(list, json_pack("[I, I, f]", (json_int_t)mix.prompts,
                                               (json_int_t)mix.tokens, rate_per_s));
     }

@@ -69,7 +69,7 @@ static enum status machines_add(struct workplace *w, const struct plan_inputs *i
 
 static enum status run(struct workplace *w, const struct plan_inputs *inputs,
                        const struct plan_mix *mix, double rate_per_s,
-                       const struct plan_failures *failures, struct sim_usage *usage,
+                       const struct plan_failure_options *failures, struct sim_usage *usage,
                        struct error *error)
 {
     struct sim_trace trace;
@@ -102,7 +102,7 @@ enum status plan_profile_run(const struct plan_inputs *inputs, const struct plan
                              struct quantiles seconds_out[SLO_MEASURES], struct sim_usage *usage,
                              struct splitwise_totals *totals, struct error *error)
 {
-    const struct plan_failures none = {.checkpoint = "off", .seed = 1};
+    const struct plan_failure_options none = {.checkpoint = "off", .seed = 1};
     struct workplace *w = calloc(1, sizeof(*w));
     *totals = (struct splitwise_totals){.requests = 0};
     if (w == NULL)
@@ -123,7 +123,7 @@ enum status plan_profile_run(const struct plan_inputs *inputs, const struct plan
 }
 
 enum status plan_profile_goodput(const struct plan_inputs *inputs, const struct plan_mix *mix,
-                                 double rate_per_s, const struct plan_failures *failures,
+                                 double rate_per_s, const struct plan_failure_options *failures,
                                  struct plan_goodput *out, struct quantiles *pauses,
                                  struct error *error)
 {

@@ -36,7 +36,7 @@ enum status plan_profile_run(const struct plan_inputs *inputs, const struct plan
                              struct splitwise_totals *totals, struct error *error);
 
 /* How machines fail in a simulation. */
-struct plan_failures {
+struct plan_failure_options {
     double mtbf_s;          /* Mean time until a machine fails; 0 = none fails. */
     double repair_s;        /* Time until it is up again. */
     const char *checkpoint; /* Value of kv/checkpoint. */
@@ -47,7 +47,7 @@ struct plan_failures {
  * affected, recomputed_tokens, copied_bytes). Adds to `pauses` the longest gap, in seconds, of each
  * request that lost a machine. Returns the errors of the simulation, or ST_NO_MEMORY. */
 enum status plan_profile_goodput(const struct plan_inputs *inputs, const struct plan_mix *mix,
-                                 double rate_per_s, const struct plan_failures *failures,
+                                 double rate_per_s, const struct plan_failure_options *failures,
                                  struct plan_goodput *out, struct quantiles *pauses,
                                  struct error *error);
 

@@ -142,7 +142,8 @@ static void point_finish(struct crew *crew, struct task *task, struct error *err
     struct plan_mix mix;
     double rate_per_s;
     struct plan_outcome outcome;
-    plan_point_mix_at(crew->search, task->cell, task->point, task->point->value, &mix, &rate_per_s);
+    plan_point_mix_at(crew->search, task->cell, task->point, task->point->boundary, &mix,
+                      &rate_per_s);
     enum status status = plan_try(crew->search->inputs, &mix, rate_per_s, &outcome, error);
     atomic_fetch_add(&crew->runs, 1);
     if (status != ST_OK)
@@ -160,11 +161,11 @@ static uint32_t guess_of(const struct plan_cell *cell, uint32_t i, uint32_t stri
     for (int side = -1; side <= 1; side += 2) {
         int64_t at = (int64_t)i + side * (int64_t)stride;
         if (at < 0 || at >= cell->point_count || cell->points[at].state != PLAN_SOLVED ||
-            cell->points[at].value == 0)
+            cell->points[at].boundary == 0)
             continue;
-        /* With the rate fixed, value and value_max both count token machines. */
+        /* With the rate fixed, boundary and value_max both count token machines. */
         const struct plan_point *other = &cell->points[at];
-        int64_t value = (int64_t)other->value + point->value_max - other->value_max;
+        int64_t value = (int64_t)other->boundary + point->value_max - other->value_max;
         if (value > 0) {
             sum += (uint32_t)value;
             count++;
@@ -225,7 +226,7 @@ static enum status bests_take(struct plan_search *search, const struct task *tas
         if (!first)
             continue;
         cell->found = true;
-        plan_point_mix_at(search, cell, best->point, best->point->value, &cell->best,
+        plan_point_mix_at(search, cell, best->point, best->point->boundary, &cell->best,
                           &cell->best_rate_per_s);
         status =
             plan_try(search->inputs, &cell->best, cell->best_rate_per_s, &cell->outcome, error);

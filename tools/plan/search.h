@@ -39,7 +39,7 @@ struct plan_point {
      * solved. */
     uint32_t tokens;
     uint32_t value_max; /* Largest value to try. */
-    uint32_t value;     /* The boundary, if the split is solved; 0 = no value meets the SLO. */
+    uint32_t boundary;  /* If the split is solved: largest value that meets the SLO; 0 = none. */
     enum plan_point_state state;
 };
 

@@ -9,7 +9,7 @@ enum status profile_cache_take(const struct compute_ops *ops, struct compute *c,
 {
     const struct device_memory *memory = ops->device_memory(c);
     if (memory != NULL)
-        return memory->ops->take(memory->self, bytes, out, error);
+        return memory->ops->allocate(memory->self, bytes, out, error);
     *out = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     if (*out == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for a KV-cache of %zu MiB", bytes >> 20);

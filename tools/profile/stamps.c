@@ -88,7 +88,7 @@ static void timed_embed(struct compute *c, const struct compute_matrix *m, const
 static bool timed_step_begin(struct compute *c, const struct compute_step *step)
 {
     struct compute_step timed = *step;
-    timed.marks_wanted = timed.marks_wanted || !profile_stamps_state.no_inner_stamps;
+    timed.is_unrecordable = timed.is_unrecordable || !profile_stamps_state.no_inner_stamps;
     return profile_stamps_state.base->steps->begin(c, &timed);
 }
 

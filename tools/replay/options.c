@@ -88,8 +88,8 @@ static enum status key_take(struct replay_options *options, struct error *error)
 
 static enum status key_read(struct replay_options *options, struct error *error)
 {
-    enum status status = secret_word_read(options->api_key_file, options->api_key_copy,
-                                          sizeof(options->api_key_copy), error);
+    enum status status = secret_api_key_read(options->api_key_file, options->api_key_copy,
+                                             sizeof(options->api_key_copy), error);
     if (status == ST_OK)
         options->api_key = options->api_key_copy;
     return status;

@@ -50,7 +50,7 @@ enum status sim_machine_open(const struct sim_machine_options *options, struct s
     m->options = *options;
     m->block_tokens = config->kv.block_tokens;
     uint64_t blocks = options->host->kv_tokens / m->block_tokens;
-    m->blocks = blocks < BLOCKS_MAX ? (uint32_t)blocks : BLOCKS_MAX;
+    m->block_count = blocks < BLOCKS_MAX ? (uint32_t)blocks : BLOCKS_MAX;
     for (uint32_t i = 0; i < SIM_SLOTS_HALF; i++) {
         m->free_slots[0][i] = SIM_SLOTS_HALF - 1 - i;
         m->free_slots[1][i] = SIM_SLOTS - 1 - i;
@@ -61,7 +61,7 @@ enum status sim_machine_open(const struct sim_machine_options *options, struct s
         status = sched_open(m);
     if (status == ST_OK) {
         const struct sched_memory_options memory = sched_memory_options_make(
-            config, &options->host->cost.groups, m->blocks, options->context_tokens);
+            config, &options->host->cost.groups, m->block_count, options->context_tokens);
         status = sched_memory_open(&memory, m->sched, &m->memory);
     }
     if (status == ST_OK)
@@ -93,7 +93,7 @@ void sim_machine_mixed_set(struct sim_machine *m, bool mixed)
 
 uint64_t sim_machine_kv_tokens(const struct sim_machine *m)
 {
-    return sched_memory_tokens_most(sched_memory_options(m->memory), m->blocks);
+    return sched_memory_tokens_most(sched_memory_options(m->memory), m->block_count);
 }
 
 struct sched_kv sim_machine_kv(const struct sim_machine *m)
@@ -156,7 +156,7 @@ void sim_task_begin(struct sim_machine *m, sched_slot slot)
     task_state_set(task, TASK_BEGUN);
     if (task->kind == TASK_PROMPT)
         sim_kv_prompt_take(m, slot);
-    m->prompt_holders += task->blocks > 0;
+    m->prompt_holders += task->blocks_to_take > 0;
 }
 
 void sim_task_end(struct sim_machine *m, sched_slot slot)
@@ -238,21 +238,21 @@ enum status sim_machine_prompt(struct sim_machine *m, const struct sim_prompt *p
         .cached = p->cached,
         .local = local,
         .reused_run = local ? 0 : p->kept,
-        .blocks = local ? 0 : sched_memory_blocks_of(memory, p->tokens, true),
+        .blocks_to_take = local ? 0 : sched_memory_blocks_of(memory, p->tokens, true),
         .path = local ? m->tasks[p->reserved].path : sched_paths_next(&m->paths),
     };
     enum status status =
         task_open(m, &task, p->tokens, sched_memory_kept_spans(memory, true), slot_out);
     if (status == ST_OK)
-        sched_machine_prompt_add(m->sched, *slot_out, task.path, p->tokens - p->cached, task.blocks,
-                                 &p->rank);
+        sched_machine_prompt_add(m->sched, *slot_out, task.path, p->tokens - p->cached,
+                                 task.blocks_to_take, &p->rank);
     return status;
 }
 
 void sim_machine_decode(struct sim_machine *m, sched_slot slot, uint32_t tokens_left)
 {
     sched_memory_decode(m->memory, slot, tokens_left);
-    m->tasks[slot].left = tokens_left;
+    m->tasks[slot].tokens_left = tokens_left;
     sim_draft_set(m, slot);
 }
 

@@ -162,9 +162,9 @@ static uint32_t answers_of(const struct sim_machine *m)
 static uint32_t draft_most(const struct sim_machine *m, const struct sim_task *task)
 {
     const uint32_t most = m->options.config->scheduler.speculative_tokens;
-    if (m->options.draft_right <= 0 || task->left <= 1)
+    if (m->options.draft_right <= 0 || task->tokens_left <= 1)
         return 0;
-    return task->left - 1 < most ? task->left - 1 : most;
+    return task->tokens_left - 1 < most ? task->tokens_left - 1 : most;
 }
 
 void sim_draft_set(struct sim_machine *m, sched_slot slot)
@@ -223,7 +223,7 @@ static void decode_end(struct sim_machine *m, const struct sched_batch_item *ite
         calls->drafted(m->options.self, checked, accepted);
     for (uint32_t i = 0; i <= accepted; i++) {
         task->tokens++;
-        const bool last = --task->left == 0;
+        const bool last = --task->tokens_left == 0;
         calls->decoded(m->options.self, m->options.index, task->request);
         if (last) /* The request has ended, and its task with it. */
             return;

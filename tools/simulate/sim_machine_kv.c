@@ -29,11 +29,11 @@ enum status sim_kv_open(struct sim_machine *m)
     const struct kv_prefix_listener listener = {
         .step_spans = m->options.prefix_step, .changed = prefix_changed, .self = m};
     if (!m->options.prefixes)
-        return sim_cache_open(&m->cache, m->blocks);
+        return sim_cache_open(&m->cache, m->block_count);
     m->holdings = calloc(SIM_SLOTS, sizeof(m->holdings[0]));
     if (m->holdings == NULL)
         return ST_NO_MEMORY;
-    return sim_pool_open(m->blocks, m->block_tokens, groups_of(m),
+    return sim_pool_open(m->block_count, m->block_tokens, groups_of(m),
                          listener.step_spans > 0 ? &listener : NULL, &m->pool);
 }
 
@@ -69,7 +69,7 @@ static uint32_t blocks_held(const struct sim_machine *m, sched_slot slot)
 {
     const struct sim_task *task = &m->tasks[slot];
     if (task->kind == TASK_PROMPT)
-        return task->state > TASK_WAITING ? task->blocks : 0;
+        return task->state > TASK_WAITING ? task->blocks_to_take : 0;
     const struct sched_memory_blocks *blocks = sched_memory_blocks(m->memory, slot);
     return blocks->granted ? blocks->count : 0;
 }
@@ -122,9 +122,9 @@ static uint32_t reservation_pin(struct sim_machine *m, sched_slot slot)
                     task->local ? KV_PREFIX_WHOLE_WINDOW : answer_first(m, task));
     task->cached = holding->tables.cached_spans * m->block_tokens;
     sched_memory_window_held_set(m->memory, slot, holding->tables.window_cached_spans);
-    return layer_groups_taken(groups_of(m), sched_memory_blocks(m->memory, slot)->spans,
-                              holding->tables.cached_spans, holding->tables.window_cached_spans,
-                              holding->tables.keep);
+    return layer_groups_blocks_to_take(groups_of(m), sched_memory_blocks(m->memory, slot)->spans,
+                                       holding->tables.cached_spans,
+                                       holding->tables.window_cached_spans, holding->tables.keep);
 }
 
 static void reservation_unpin(struct sim_machine *m, sched_slot slot)
@@ -200,7 +200,7 @@ void sim_kv_prompt_take(struct sim_machine *m, sched_slot slot)
 {
     const struct sim_task *task = &m->tasks[slot];
     if (m->pool == NULL)
-        count_take(m, task->reused_run, task->blocks);
+        count_take(m, task->reused_run, task->blocks_to_take);
     else if (!task->local)
         sim_holding_take(m->pool, &m->holdings[slot],
                          sched_memory_spans_of(memory_of(m), task->prompt_tokens));
@@ -210,9 +210,9 @@ void sim_kv_prompt_take(struct sim_machine *m, sched_slot slot)
 static uint32_t prompt_blocks(const struct sim_machine *m, sched_slot slot)
 {
     const struct kv_tables *tables = &m->holdings[slot].tables;
-    return layer_groups_taken(groups_of(m),
-                              sched_memory_spans_of(memory_of(m), m->tasks[slot].prompt_tokens),
-                              tables->cached_spans, tables->window_cached_spans, tables->keep);
+    return layer_groups_blocks_to_take(
+        groups_of(m), sched_memory_spans_of(memory_of(m), m->tasks[slot].prompt_tokens),
+        tables->cached_spans, tables->window_cached_spans, tables->keep);
 }
 
 /* Tells the scheduler what is left of the prompt to compute. */
@@ -220,8 +220,9 @@ static void prompt_left_set(struct sim_machine *m, sched_slot slot)
 {
     struct sim_task *task = &m->tasks[slot];
     task->cached = task->tokens = m->holdings[slot].tables.cached_spans * m->block_tokens;
-    task->blocks = prompt_blocks(m, slot);
-    sched_machine_prompt_left_set(m->sched, slot, task->prompt_tokens - task->cached, task->blocks);
+    task->blocks_to_take = prompt_blocks(m, slot);
+    sched_machine_prompt_left_set(m->sched, slot, task->prompt_tokens - task->cached,
+                                  task->blocks_to_take);
 }
 
 void sim_kv_prompts_pin(struct sim_machine *m, uint32_t path)

@@ -40,7 +40,7 @@ struct sim_task {
     uint32_t request;   /* The caller's number of the request. */
     uint32_t in_flight; /* Batches in flight that contain the task. */
     /* Prompts: blocks that the prompt takes when it begins; 0 = its reservation has them. */
-    uint32_t blocks;
+    uint32_t blocks_to_take;
     /* Reservations: tokens in the KV cache. Prompts: tokens cached at the start. */
     uint32_t tokens;
     uint32_t path;           /* Index of the path that the task's batches go through. */
@@ -50,7 +50,7 @@ struct sim_task {
     sim_cache_id reused_run; /* Kept blocks that the task takes first; 0 = none. */
     sim_cache_id kept_run;   /* Receives blocks of the task when it ends; 0 = none are kept. */
     uint32_t kept_blocks;    /* Number of blocks that kept_run receives. */
-    uint32_t left;           /* Decodes: tokens that are left to generate. */
+    uint32_t tokens_left;    /* Decodes: tokens that are left to generate. */
     struct sched_draft_trust draft_trust; /* Decodes: what is known of the answer's drafts. */
 };
 
@@ -76,7 +76,7 @@ struct sim_machine {
     struct sched_machine *sched; /* The machine-level scheduler. */
     struct sched_memory *memory; /* Policy for the blocks of reservations. */
     uint32_t block_tokens;       /* kv/block_tokens. */
-    uint32_t blocks;             /* Number of blocks of the KV memory. */
+    uint32_t block_count;        /* Number of blocks of the KV memory. */
     /* The blocks by their ids, if requests share prefixes; NULL = blocks are only counted, in
      * `cache`. */
     struct sim_pool *pool;
@@ -122,8 +122,9 @@ void sim_kv_close(struct sim_machine *m);
 /* Returns the number of blocks that can be taken. */
 uint32_t sim_kv_available(const struct sim_machine *m);
 /* Opens the task's block tables, which have no blocks yet. spans_max: most spans of the task. keep:
- * spans that a group with a window keeps (layer_groups_keep). Does nothing without a pool, and for
- * a local prompt, which uses the blocks of its reservation. Returns ST_NO_MEMORY on failure. */
+ * spans that a group with a window keeps (layer_groups_spans_kept). Does nothing without a pool,
+ * and for a local prompt, which uses the blocks of its reservation. Returns ST_NO_MEMORY on
+ * failure. */
 enum status sim_kv_task_open(struct sim_machine *m, sched_slot slot, uint32_t spans_max,
                              uint32_t keep);
 /* Asks sched_memory to grant the reservation its blocks, and takes them. Returns false if the

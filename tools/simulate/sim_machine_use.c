@@ -45,7 +45,7 @@ void sim_machine_use(const struct sim_machine *m, struct sim_machine_use *out)
 {
     uint32_t left = m->flight_count;
     *out = (struct sim_machine_use){
-        .kv = m->blocks > 0 ? 1 - (double)sim_kv_available(m) / m->blocks : 0};
+        .kv = m->block_count > 0 ? 1 - (double)sim_kv_available(m) / m->block_count : 0};
     for (uint32_t i = 0; left > 0; i++) {
         const struct sim_flight *flight = &m->flights[i];
         if (!flight->in_flight)

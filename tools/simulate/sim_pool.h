@@ -37,7 +37,7 @@ void sim_pool_close(struct sim_pool *pool);
 uint32_t sim_pool_available(const struct sim_pool *pool);
 
 /* Opens a holding without blocks. spans_max: most spans of the task. keep: number of spans that a
- * group with a window keeps (layer_groups_keep). Returns ST_NO_MEMORY on failure. */
+ * group with a window keeps (layer_groups_spans_kept). Returns ST_NO_MEMORY on failure. */
 enum status sim_holding_open(struct sim_pool *pool, uint32_t spans_max, uint32_t keep,
                              struct sim_holding *out);
 /* Ends the reading of the cache. Frees the holding's blocks, except those in the cache, and the

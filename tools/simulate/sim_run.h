@@ -64,7 +64,7 @@ struct sim_run_totals {
     uint64_t prefix_query_tokens;
     uint64_t prefix_hit_tokens;
     uint64_t draft_tokens;                 /* Drafted tokens that steps have checked. */
-    uint64_t draft_tokens_accepted;        /* Drafted tokens that were right. */
+    uint64_t draft_tokens_accepted;        /* Drafted tokens that the model accepted. */
     uint64_t tier_tokens[TIER_KIND_COUNT]; /* Tokens that were loaded from each kind of tier. */
     struct sim_host_totals hosts[SCHED_MACHINES_MAX];
 };

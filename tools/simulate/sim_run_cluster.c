@@ -94,7 +94,7 @@ static void actions_do(struct run *r, struct sched_actions *actions)
         }
         if (!actions->more)
             break;
-        sched_cluster_more_actions(r->sc, run_now_us(r), actions);
+        sched_cluster_more_actions(r->scheduler, run_now_us(r), actions);
         log_event(r, NULL, actions);
     }
     uint32_t last_lost = r->lost_count;
@@ -107,10 +107,10 @@ void run_event_apply(struct run *r, struct sched_event *event)
 {
     struct sched_actions actions;
     event->now_us = run_now_us(r);
-    sched_cluster_event(r->sc, event, &actions);
+    sched_cluster_event(r->scheduler, event, &actions);
     log_event(r, event, &actions);
     actions_do(r, &actions);
-    int64_t due_us = sched_cluster_due_us(r->sc);
+    int64_t due_us = sched_cluster_due_us(r->scheduler);
     if (due_us < INT64_MAX)
         event_heap_put(&r->events, event_tick(r), fmax(r->now_s, ((double)due_us + 0.5) / 1e6));
     else
@@ -302,7 +302,7 @@ enum status run_cluster_open(struct run *r)
     r->sched_options = sched_cluster_options_make(r->options.config, &facts);
     /* Simulated machines report their rates each second, which is too rarely for this bound. */
     r->sched_options.machine_tokens_unmeasured = 0;
-    if (sched_cluster_open(&r->sched_options, &r->sc) != ST_OK)
+    if (sched_cluster_open(&r->sched_options, &r->scheduler) != ST_OK)
         return error_set(r->error, ST_NO_MEMORY, "out of memory for the scheduler");
     if (run_tiers_open(r) != ST_OK)
         return error_set(r->error, ST_NO_MEMORY, "out of memory for the tiers");
@@ -329,6 +329,6 @@ void run_cluster_close(struct run *r)
         run_contents_close(&r->requests[slot]);
     free(r->changes);
     run_tiers_close(r);
-    sched_cluster_close(r->sc);
+    sched_cluster_close(r->scheduler);
     text_done(&r->text);
 }

@@ -74,7 +74,7 @@ static void pending_end(struct run *r, uint32_t slot, uint32_t tokens, bool wind
     }
     copy->slot = SCHED_NO_SLOT;
     copy->state = RUN_COPY_NONE;
-    copy->pending = 0;
+    copy->tokens_after_copy = 0;
 }
 
 void run_copy_end(struct run *r, uint32_t slot)
@@ -118,7 +118,7 @@ static void copy_done(struct run *r, uint32_t slot, uint32_t tokens, bool window
     pending_end(r, slot, tokens, windows);
     copy->tokens = tokens;
     if (windows || !has_windows(r))
-        copy->resumed = tokens;
+        copy->resumable_tokens = tokens;
     if (is_wanted(r))
         check_at(r, r->now_s);
     pull_end(r, slot);
@@ -133,9 +133,9 @@ static void reserve_reaches(struct run *r, uint32_t slot)
     struct sim_machine *machine = r->hosts[copy->machine].machine;
     const struct run_kept *kept = run_kv_kept(r, q, copy->machine);
     uint32_t tokens = kept != NULL ? sim_machine_kept_tokens(machine, &kept->kv) : 0;
-    copy->had_tokens = tokens < copy->pending ? tokens : copy->pending;
+    copy->had_tokens = tokens < copy->tokens_after_copy ? tokens : copy->tokens_after_copy;
     copy->had_windows = kept != NULL && kept->windows;
-    if (!sim_machine_copy(machine, slot, copy->pending, copy->whole,
+    if (!sim_machine_copy(machine, slot, copy->tokens_after_copy, copy->whole,
                           kept != NULL ? &kept->kv : NULL, &copy->slot)) {
         copy->slot = SCHED_NO_SLOT;
         copy_failed(r, slot);
@@ -144,7 +144,7 @@ static void reserve_reaches(struct run *r, uint32_t slot)
     if (r->prefixes)
         copy->had_tokens = sim_machine_copy_cached(machine, copy->slot);
     /* In layers with a window, the blocks of the window are sent with each whole copy. */
-    uint32_t blocks = (copy->pending - copy->had_tokens) / block_tokens_of(r);
+    uint32_t blocks = (copy->tokens_after_copy - copy->had_tokens) / block_tokens_of(r);
     bool sends_windows = copy->whole && has_windows(r);
     bool divided = blocks > SCHED_CHECKPOINT_BLOCKS_MAX && !copy->pull && has_full_layers(r);
     if (divided || (blocks == 0 && !sends_windows)) {
@@ -162,11 +162,11 @@ static uint64_t bytes_pending(const struct run *r, const struct run_request *q)
 {
     const struct sim_cost *cost = &r->options.hosts->hosts[q->copy.source].cost;
     uint32_t block_tokens = block_tokens_of(r);
-    uint32_t window_first =
-        q->copy.whole
-            ? layer_groups_window_first(&cost->groups, block_tokens, q->copy.pending) * block_tokens
-            : q->copy.pending;
-    return sim_cost_kv_bytes(cost, q->copy.had_tokens, q->copy.pending, window_first);
+    const uint32_t end = q->copy.tokens_after_copy;
+    const uint32_t window_first =
+        q->copy.whole ? layer_groups_window_first(&cost->groups, block_tokens, end) * block_tokens
+                      : end;
+    return sim_cost_kv_bytes(cost, q->copy.had_tokens, end, window_first);
 }
 
 void run_copy_step_end(struct run *r, uint32_t slot)
@@ -190,7 +190,7 @@ void run_copy_step_end(struct run *r, uint32_t slot)
     case RUN_COPY_WRITING:
         r->totals->copies += copy->pull ? 0 : 1;
         r->totals->copied_bytes += copy->pull ? 0 : bytes_pending(r, q);
-        copy_done(r, slot, copy->pending, copy->whole);
+        copy_done(r, slot, copy->tokens_after_copy, copy->whole);
         break;
     default:
         assert(false);
@@ -207,7 +207,7 @@ void run_pull_begin(struct run *r, uint32_t slot, uint32_t source, uint32_t toke
                                                   .failures = r->hosts[machine].failures,
                                                   .source = source,
                                                   .source_failures = r->hosts[source].failures,
-                                                  .pending = tokens,
+                                                  .tokens_after_copy = tokens,
                                                   .slot = SCHED_NO_SLOT};
     event_heap_put(&r->events, event_of_copy(r, slot), r->now_s + r->options.message_s);
 }
@@ -256,9 +256,9 @@ static bool copy_is_due(const struct run *r, const struct run_request *q)
     const struct run_copy *copy = &q->copy;
     return q->state == RUN_DECODING && copy->state == RUN_COPY_NONE &&
            run_now_us(r) >= copy->due_us && !has_replicas(r, q->token_machine) &&
-           (!has_windows(r) || tokens_complete(r, q) >= q->prompt) &&
+           (!has_windows(r) || tokens_complete(r, q) >= q->attempt_prompt_tokens) &&
            sched_checkpoint_is_useful(
-               tokens_complete(r, q), machine_is_known(r, copy) ? copy->resumed : 0,
+               tokens_complete(r, q), machine_is_known(r, copy) ? copy->resumable_tokens : 0,
                q->arrival.output_tokens - q->answer_tokens, block_tokens_of(r));
 }
 
@@ -268,7 +268,7 @@ static bool machine_choose(struct run *r, uint32_t slot)
     /* After a pull, the machine that got the KV may also decode. */
     if (machine_is_known(r, copy) && copy->machine != request_of(r, slot)->token_machine)
         return true;
-    uint32_t machine = sched_cluster_copy_target(r->sc, slot);
+    uint32_t machine = sched_cluster_copy_target(r->scheduler, slot);
     *copy = (struct run_copy){.slot = SCHED_NO_SLOT, .due_us = copy->due_us};
     if (machine == SCHED_NO_MACHINE || has_replicas(r, machine))
         return false;
@@ -298,7 +298,7 @@ static void copy_begin(struct run *r, uint32_t slot, uint8_t *busy)
     uint32_t most = tokens_complete(r, q);
     uint32_t part = copy->tokens + SCHED_CHECKPOINT_BLOCKS_MAX * block_tokens_of(r);
     copy->whole = !copy->partial || part >= most;
-    copy->pending = copy->whole ? most : part;
+    copy->tokens_after_copy = copy->whole ? most : part;
     copy->partial = false;
     copy->due_us = sched_checkpoint_next_us(run_now_us(r), interval_ms(r), !copy->whole);
     copy->source = q->token_machine;

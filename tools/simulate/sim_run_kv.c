@@ -17,7 +17,7 @@ static void link_measure(struct run *r, uint32_t from, uint32_t to, const struct
 {
     const struct sim_cost *cost = &r->options.hosts->hosts[from].cost;
     struct sched_event event = {.kind = SCHED_LINK_SPEED, .machine = from, .peer = to};
-    sched_cluster_link_view(r->sc, from, to, &event.link);
+    sched_cluster_link_view(r->scheduler, from, to, &event.link);
     if (event.link.tokens_per_s > 0)
         return;
     double tokens_per_s = TOKENS_PER_S_MAX;
@@ -61,7 +61,7 @@ static bool layerwise(const struct run *r, const struct run_request *q)
     if (strcmp(kv->transfer, "auto") != 0)
         return strcmp(kv->transfer, "layerwise") == 0;
     if (kv->layerwise_threshold_tokens != CONFIG_AUTO)
-        return q->prompt >= kv->layerwise_threshold_tokens;
+        return q->attempt_prompt_tokens >= kv->layerwise_threshold_tokens;
     const struct sim_link link =
         sim_hosts_link(r->options.hosts, q->prompt_machine, q->token_machine);
     const double token_bytes = (double)cost->kv_layer_bytes * cost->layer_count;
@@ -69,7 +69,8 @@ static bool layerwise(const struct run *r, const struct run_request *q)
         .send_token_us = link.bytes_per_s > 0 ? token_bytes * 1e6 / link.bytes_per_s : 0,
         .prompt_token_us = sim_machine_row_us(r->hosts[q->prompt_machine].machine),
         .layer_count = cost->layer_count};
-    return sched_layerwise_pays(&speeds, q->prompt - q->sent_tokens, q->prompt - q->cached_tokens);
+    return sched_layerwise_pays(&speeds, q->attempt_prompt_tokens - q->sent_tokens,
+                                q->attempt_prompt_tokens - q->cached_tokens);
 }
 
 /* Returns when the KV of the prompt's tokens [first, end) is on the token machine; in layers with a
@@ -87,7 +88,8 @@ static double push_s(struct run *r, const struct run_request *q, const struct si
     double layers = host->cost.layer_count;
     uint32_t block_tokens = r->options.config->kv.block_tokens;
     uint32_t window_first =
-        layer_groups_answer_first(&host->cost.groups, block_tokens, q->prompt) * block_tokens;
+        layer_groups_answer_first(&host->cost.groups, block_tokens, q->attempt_prompt_tokens) *
+        block_tokens;
     window_first = window_first > first ? window_first : first;
     double all_s =
         (double)sim_cost_kv_bytes(&host->cost, first, end, window_first) / link.bytes_per_s;
@@ -243,11 +245,11 @@ static void held_update(const struct run *r, struct run_request *q)
     bool computed = q->state == RUN_TRANSFERRING || q->state == RUN_DECODING;
     if (q->prompt_machine != q->token_machine)
         held_add(r, q, q->prompt_machine,
-                 computed ? q->prompt : full_blocks(r, q->computed_tokens));
+                 computed ? q->attempt_prompt_tokens : full_blocks(r, q->computed_tokens));
     held_add(r, q, q->token_machine, full_blocks(r, q->arrived_tokens));
     const struct run_copy *copy = &q->copy;
-    if (copy->resumed > q->held.tokens && same_life(r, copy->machine, copy->failures)) {
-        held_add(r, q, copy->machine, copy->resumed);
+    if (copy->resumable_tokens > q->held.tokens && same_life(r, copy->machine, copy->failures)) {
+        held_add(r, q, copy->machine, copy->resumable_tokens);
         q->held.checkpoint = true;
     }
 }
@@ -267,7 +269,7 @@ void run_kv_lost(struct run *r, struct run_request *q)
             run_kv_keep(r, q, q->token_machine, q->token_slot, q->arrived_tokens, true);
         break;
     case RUN_TRANSFERRING:
-        run_kv_keep(r, q, q->prompt_machine, q->prompt_slot, q->prompt, true);
+        run_kv_keep(r, q, q->prompt_machine, q->prompt_slot, q->attempt_prompt_tokens, true);
         if (!windowed)
             run_kv_keep(r, q, q->token_machine, q->token_slot, q->arrived_tokens, true);
         break;

@@ -65,7 +65,7 @@ uint32_t run_prefix_hashes(const struct run *r, const struct run_request *q,
                            uint64_t out[SCHED_PREFIX_MAX])
 {
     const uint32_t step = run_prefix_step(r);
-    const uint32_t spans = q->prompt / r->options.config->kv.block_tokens;
+    const uint32_t spans = q->attempt_prompt_tokens / r->options.config->kv.block_tokens;
     uint64_t hash = 0;
     uint32_t count = 0;
     while (step > 0 && count < SCHED_PREFIX_MAX && (count + 1) * step <= spans) {

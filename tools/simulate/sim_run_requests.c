@@ -125,13 +125,13 @@ static void arrive(struct run *r, uint32_t slot)
     struct run_request *q = &r->requests[slot];
     uint32_t left = left_of(q);
     state_set(q, RUN_ARRIVED);
-    q->prompt = q->arrival.prompt_tokens + q->answer_tokens;
+    q->attempt_prompt_tokens = q->arrival.prompt_tokens + q->answer_tokens;
     q->answer_tokens_before = q->answer_tokens;
     q->prompt_machine = q->token_machine = SCHED_NO_MACHINE;
     q->prompt_slot = q->token_slot = SCHED_NO_SLOT;
     q->cached_tokens = q->computed_tokens = q->sent_tokens = q->arrived_tokens = 0;
     q->arrival_count = 0;
-    q->loads = false;
+    q->load_pending = false;
     uint64_t hashes[SCHED_PREFIX_MAX];
     uint32_t hash_count = run_prefix_hashes(r, q, hashes);
     run_event_apply(
@@ -140,7 +140,7 @@ static void arrive(struct run *r, uint32_t slot)
                                  .holder_plus_1 = q->held.tokens > 0 ? q->held.machine + 1 : 0,
                                  .held_tokens = q->held.tokens,
                                  .resumed = was_resumed(q),
-                                 .prompt_tokens = q->prompt,
+                                 .prompt_tokens = q->attempt_prompt_tokens,
                                  .output_tokens = left > 1 ? left : 0,
                                  .prefix = {.hashes = hashes, .count = hash_count},
                                  .key_index = UINT32_MAX,
@@ -262,7 +262,7 @@ static void reserve_reaches(struct run *r, uint32_t slot)
         state_set(q, RUN_RESERVING);
     const struct sim_reserve reserve = {
         .request = slot,
-        .prompt_tokens = q->prompt,
+        .prompt_tokens = q->attempt_prompt_tokens,
         .output_tokens = left_of(q),
         .rank = rank_of(q),
         .local = q->prompt_machine == host,
@@ -280,7 +280,7 @@ static void reserve_reaches(struct run *r, uint32_t slot)
 static uint32_t tokens_cached(const struct run *r, const struct run_request *q)
 {
     uint32_t block_tokens = r->options.config->kv.block_tokens;
-    uint32_t most = (q->prompt - 1) / block_tokens * block_tokens;
+    uint32_t most = (q->attempt_prompt_tokens - 1) / block_tokens * block_tokens;
     /* A machine that does both phases has looked up the prompt with the reservation. */
     uint32_t kept = q->prompt_machine == q->token_machine
                         ? q->sent_tokens
@@ -297,7 +297,7 @@ static void prompt_reaches(struct run *r, uint32_t slot)
     q->cached_tokens = q->computed_tokens = tokens_cached(r, q);
     const struct sim_prompt prompt = {
         .request = slot,
-        .tokens = q->prompt,
+        .tokens = q->attempt_prompt_tokens,
         .cached = q->cached_tokens,
         .kept = kept_id(r, q, q->prompt_machine),
         .reserved = q->prompt_machine == q->token_machine ? q->token_slot : SCHED_NO_SLOT,
@@ -315,9 +315,9 @@ static void kv_reaches(struct run *r, uint32_t slot)
     q->transfer_s = r->now_s - q->prompt_end_s;
     sim_machine_decode(r->hosts[q->token_machine].machine, q->token_slot, left_of(q));
     run_begin_later(r, q->token_machine);
-    run_kv_share(r, q, q->token_machine, q->token_slot, q->prompt, false);
+    run_kv_share(r, q, q->token_machine, q->token_slot, q->attempt_prompt_tokens, false);
     if (q->prompt_machine != q->token_machine)
-        run_kv_keep(r, q, q->prompt_machine, q->prompt_slot, q->prompt, true);
+        run_kv_keep(r, q, q->prompt_machine, q->prompt_slot, q->attempt_prompt_tokens, true);
     task_drop(r, q->prompt_machine, &q->prompt_slot);
     run_event_apply(r, &(struct sched_event){.kind = SCHED_PREFILLED, .request = slot});
 }
@@ -368,7 +368,7 @@ static void on_began(void *self, uint32_t machine, uint32_t slot, uint32_t cache
     (void)machine;
     if (q->state == RUN_PREFILLING) { /* It is the prompt. */
         q->cached_tokens = q->computed_tokens = cached;
-        r->totals->prefix_query_tokens += r->prefixes ? q->prompt : 0;
+        r->totals->prefix_query_tokens += r->prefixes ? q->attempt_prompt_tokens : 0;
         r->totals->prefix_hit_tokens += r->prefixes ? cached : 0;
     }
     if (q->prompt_began)
@@ -391,7 +391,7 @@ static void token_generated(struct run *r, struct run_request *q, uint32_t machi
 static void resumed_count(struct run_request *q)
 {
     q->reused_tokens += q->cached_tokens;
-    q->recomputed_tokens += q->prompt - q->cached_tokens;
+    q->recomputed_tokens += q->attempt_prompt_tokens - q->cached_tokens;
     q->checkpoint_tokens += q->held.checkpoint ? q->cached_tokens : 0;
 }
 
@@ -401,7 +401,7 @@ static void prompt_ends(struct run *r, uint32_t slot, double kv_s)
     run_outcome(r, slot, true);
     q->prompt_end_s = r->now_s;
     if (q->prompt_machine != q->token_machine)
-        run_kv_share(r, q, q->prompt_machine, q->prompt_slot, q->prompt, true);
+        run_kv_share(r, q, q->prompt_machine, q->prompt_slot, q->attempt_prompt_tokens, true);
     token_generated(r, q, q->prompt_machine);
     if (was_resumed(q))
         resumed_count(q);

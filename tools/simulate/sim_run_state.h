@@ -85,21 +85,22 @@ enum run_copy_state {
  * RUN_PULLING (then the second machine is the prompt machine). */
 struct run_copy {
     enum run_copy_state state;
-    bool chosen;              /* `machine` and `failures` are set. */
-    bool partial;             /* The next copy has only a part of the missing KV. */
-    bool whole;               /* The copy under way includes blocks of layers with a window. */
-    bool had_windows;         /* `machine` had the window blocks of had_tokens before the copy. */
-    bool pull;                /* The copy under way is for RUN_PULLING. */
-    uint32_t source;          /* The machine that sends the copy under way. */
-    uint32_t source_failures; /* Failures of `source` when the copy began. */
-    uint32_t machine;         /* The second machine, which gets the copy. */
-    uint32_t failures;        /* Failures of `machine` when it was chosen. */
-    uint32_t tokens;          /* Tokens whose KV `machine` has, perhaps without window blocks. */
-    uint32_t resumed;         /* Tokens after which the answer can be resumed on `machine`. */
-    uint32_t pending;    /* Tokens that `machine` will have after the copy under way; 0 = none. */
-    uint32_t had_tokens; /* Tokens that `machine` had before the copy under way. */
-    sched_slot slot;     /* The copy's task on `machine`; SCHED_NO_SLOT = none. */
-    int64_t due_us;      /* The answer's next copy begins at this time or later; 0 = not known. */
+    bool chosen;               /* `machine` and `failures` are set. */
+    bool partial;              /* The next copy has only a part of the missing KV. */
+    bool whole;                /* The copy under way includes blocks of layers with a window. */
+    bool had_windows;          /* `machine` had the window blocks of had_tokens before the copy. */
+    bool pull;                 /* The copy under way is for RUN_PULLING. */
+    uint32_t source;           /* The machine that sends the copy under way. */
+    uint32_t source_failures;  /* Failures of `source` when the copy began. */
+    uint32_t machine;          /* The second machine, which gets the copy. */
+    uint32_t failures;         /* Failures of `machine` when it was chosen. */
+    uint32_t tokens;           /* Tokens whose KV `machine` has, perhaps without window blocks. */
+    uint32_t resumable_tokens; /* Tokens after which the answer can be resumed on `machine`. */
+    uint32_t
+        tokens_after_copy; /* Tokens that `machine` will have after the copy under way; 0 = none. */
+    uint32_t had_tokens;   /* Tokens that `machine` had before the copy under way. */
+    sched_slot slot;       /* The copy's task on `machine`; SCHED_NO_SLOT = none. */
+    int64_t due_us;        /* The answer's next copy begins at this time or later; 0 = not known. */
 };
 
 /* A copy of a running answer that is due. */
@@ -114,8 +115,8 @@ struct run_request {
     enum run_request_state state;
     /* A batch has contained the prompt, in this attempt or an earlier one. */
     bool prompt_began;
-    /* Tokens to compute: the prompt and the answer's tokens of earlier attempts. */
-    uint32_t prompt;
+    /* This attempt: tokens of the prompt, including the answer's tokens of earlier attempts. */
+    uint32_t attempt_prompt_tokens;
     uint32_t answer_tokens_before; /* Tokens of the answer when this attempt began. */
     uint32_t answer_tokens;        /* Tokens of the answer so far. */
     uint32_t prompt_machine;       /* SCHED_NO_MACHINE = not routed yet. */
@@ -151,7 +152,7 @@ struct run_request {
     struct event_decision decision;
     uint32_t *contents; /* A number for each full span (struct sim_pool); NULL without prefixes. */
     /* A machine loads KV of the request from a tier; the event of the slot ends the load. */
-    bool loads;
+    bool load_pending;
     uint32_t load_end; /* Number of first spans that the machine will have after the load. */
     struct run_copy copy;
 };
@@ -184,8 +185,8 @@ struct run {
     enum status status; /* First error of a callback; ends the run. */
     double now_s;
     struct sched_cluster_options sched_options;
-    struct sched_cluster *sc; /* The gateway's scheduler. */
-    struct text text;         /* A line of the event log. */
+    struct sched_cluster *scheduler; /* The gateway's scheduler. */
+    struct text text;                /* A line of the event log. */
     struct event_heap events;
     struct sim_cores cores;
     /* Requests share prefixes: the trace has hash ids, and kv/prefix_cache is on. */

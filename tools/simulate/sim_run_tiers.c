@@ -204,14 +204,14 @@ static uint32_t tier_load(struct run *r, const struct run_request *q, uint32_t m
 bool run_tiers_wait(struct run *r, uint32_t slot, uint32_t machine)
 {
     struct run_request *q = &r->requests[slot];
-    const uint32_t spans = (q->prompt - 1) / r->options.config->kv.block_tokens;
+    const uint32_t spans = (q->attempt_prompt_tokens - 1) / r->options.config->kv.block_tokens;
     const double due_s = r->now_s + r->options.config->kv.tiers.wait_ms / 1e3;
     struct sim_machine *m = r->hosts[machine].machine;
     double end_s = r->now_s;
     if (!machine_has_tiers(r, machine) || spans == 0)
         return false;
-    if (q->loads) {
-        q->loads = false;
+    if (q->load_pending) {
+        q->load_pending = false;
         if (!sim_machine_prefix_add(m, q->contents, q->load_end))
             r->status = error_set(r->error, ST_NO_MEMORY, "out of memory");
         return false;
@@ -222,7 +222,7 @@ bool run_tiers_wait(struct run *r, uint32_t slot, uint32_t machine)
         have += tier_load(r, q, machine, kind, have, spans, end_s, due_s, &end_s);
     if (have == had && end_s <= r->now_s)
         return false;
-    q->loads = true;
+    q->load_pending = true;
     q->load_end = have;
     event_heap_put(&r->events, event_of_slot(r, slot), end_s);
     tiers_report(r, machine);

@@ -65,13 +65,13 @@ static void test_copies(void)
     shape_read(path, 3, &three);
     unlink(path);
     free(image);
-    CHECK(one.plan.process_count == 0 && one.arena.copies == 1 && one.arena.copy == 0);
+    CHECK(one.plan.process_count == 0 && one.arena.copy_count == 1 && one.arena.copy_index == 0);
     CHECK(three.plan.process_count == 3);
     CHECK(three.arena.block_count == one.arena.block_count / 3);
     uint64_t all = 0;
     for (uint32_t i = 0; i < 3; i++) {
         const struct kv_arena arena = machine_shape_arena(&three, &three.plan.processes[i]);
-        CHECK(arena.copies == 3 && arena.copy == i);
+        CHECK(arena.copy_count == 3 && arena.copy_index == i);
         CHECK(arena.head_first == 0 && arena.head_count == 1);
         all += kv_arena_bytes(&arena);
     }

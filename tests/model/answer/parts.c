@@ -8,17 +8,17 @@ static void part(void *self, enum answer_part kind, const char *text, size_t byt
     struct parts *parts = self;
     CHECK(bytes > 0);
     if (kind == ANSWER_PART_CALL) {
-        text_adds(&parts->line, parts->last >= 0 ? ")" : "");
+        text_string_add(&parts->line, parts->last >= 0 ? ")" : "");
         text_add(&parts->line, text, bytes);
-        text_adds(&parts->line, "(");
+        text_string_add(&parts->line, "(");
         parts->last = ANSWER_PART_ARGUMENTS;
         parts->calls++;
         return;
     }
     CHECK(kind != ANSWER_PART_ARGUMENTS || parts->last == ANSWER_PART_ARGUMENTS);
     if (parts->last != (int)kind) {
-        text_adds(&parts->line, parts->last >= 0 ? ")" : "");
-        text_adds(&parts->line, kind == ANSWER_PART_REASONING ? "R(" : "C(");
+        text_string_add(&parts->line, parts->last >= 0 ? ")" : "");
+        text_string_add(&parts->line, kind == ANSWER_PART_REASONING ? "R(" : "C(");
     }
     parts->last = (int)kind;
     text_add(&parts->line, text, bytes);
@@ -42,7 +42,7 @@ void parts_read(const struct answer_options *options, const char *text, size_t b
         at += piece;
     }
     answer_parser_finish(parser);
-    text_adds(&out->line, out->last >= 0 ? ")" : "");
+    text_string_add(&out->line, out->last >= 0 ? ")" : "");
     text_add(&out->line, "", 1);
     answer_parser_close(parser);
 }

@@ -234,7 +234,7 @@ static void check_many_calls(void)
     struct parts parts;
     size_t where = 0;
     for (int i = 0; i < ANSWER_CALLS_MAX + 2; i++)
-        text_adds(&text, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>");
+        text_string_add(&text, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>");
     parts_read(&options, text.data, text.bytes, cut_once, &where, &parts);
     CHECK(parts.calls == ANSWER_CALLS_MAX && parts.given.bytes > 80);
     parts_done(&parts);

@@ -23,7 +23,7 @@ static void kv_take(struct engine *e, size_t bytes)
     const struct device_memory *memory = e->ops->device_memory(e->compute);
     struct error error = {0};
     if (memory != NULL) {
-        CHECKF(memory->ops->take(memory->self, bytes, &e->kv.base, &error) == ST_OK, "%s",
+        CHECKF(memory->ops->allocate(memory->self, bytes, &e->kv.base, &error) == ST_OK, "%s",
                error.text);
         return;
     }

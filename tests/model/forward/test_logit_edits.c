@@ -63,8 +63,8 @@ static void draw_rules(struct example *e)
         for (uint32_t i = 0; i < length; i++)
             forbidden[forbidden_words++] = draw_id(e);
     }
-    CHECK(token_rules_write(biases, bias_count, allowed, allowed_count, forbidden, forbidden_words,
-                            &e->words) == ST_OK);
+    CHECK(token_rules_make(biases, bias_count, allowed, allowed_count, forbidden, forbidden_words,
+                           &e->words) == ST_OK);
 }
 
 static void draw_example(struct example *e)
@@ -83,7 +83,7 @@ static void draw_example(struct example *e)
     e->masked_count = draw(4);
     for (uint32_t i = 0; i < e->masked_count; i++)
         e->masked[i] = draw(e->vocab);
-    bool reads = token_rules_read_context(&e->sampling, e->words.words, e->words.count);
+    bool reads = token_rules_depend_on_context(&e->sampling, e->words.words, e->words.count);
     e->context = (struct sample_context){.rules = e->words.words,
                                          .rule_count = e->words.count,
                                          .tokens = e->tokens,
@@ -169,7 +169,7 @@ static bool check_example(struct logit_editor *editor, const struct example *e)
     struct logit_edits edits;
     struct error error;
     float row[VOCAB_MAX], again[VOCAB_MAX];
-    CHECK(token_rules_read(e->words.words, e->words.count, &rules, &error) == ST_OK);
+    CHECK(token_rules_check(e->words.words, e->words.count, &rules, &error) == ST_OK);
     logit_edits_make(editor, &e->sampling, &e->context, e->masked, e->masked_count, &edits);
     logit_edits_apply(&edits, e->logits, e->vocab, row);
     bool left = false;
@@ -202,18 +202,18 @@ static void check_damage(const struct example *e)
     if (e->words.count == 0 || e->words.count >= 100)
         return;
     memcpy(words, e->words.words, e->words.count * sizeof(words[0]));
-    CHECK(token_rules_read(words, e->words.count - 1, &rules, &error) == ST_INVALID);
-    CHECK(token_rules_read(words, e->words.count + 1, &rules, &error) == ST_INVALID);
+    CHECK(token_rules_check(words, e->words.count - 1, &rules, &error) == ST_INVALID);
+    CHECK(token_rules_check(words, e->words.count + 1, &rules, &error) == ST_INVALID);
     CHECK(rules.bias_count + rules.allowed_count + rules.forbidden_words == 0);
     if (words[2] > 0) {
         uint32_t first = 3 + 2 * words[0] + words[1];
         words[first] = draw(2) ? 0 : words[2];
-        CHECK(token_rules_read(words, e->words.count, &rules, &error) == ST_INVALID);
+        CHECK(token_rules_check(words, e->words.count, &rules, &error) == ST_INVALID);
         CHECK(strstr(error.text, "forbidden sequence") != NULL);
     } else if (words[0] > 0) {
         const float bias = draw(2) ? NAN : 100.5f;
         memcpy(&words[4], &bias, sizeof(bias));
-        CHECK(token_rules_read(words, e->words.count, &rules, &error) == ST_INVALID);
+        CHECK(token_rules_check(words, e->words.count, &rules, &error) == ST_INVALID);
     }
 }
 

@@ -239,19 +239,20 @@ static void check_large(void)
     struct api_error error = {0};
     struct api_request request;
     struct text body = {0};
-    text_adds(&body, "{\"input\": [");
+    text_string_add(&body, "{\"input\": [");
     for (int i = 0; i < 70000; i++)
-        text_addf(&body, "%s{\"role\": \"user\", \"content\": \"a\"}", i > 0 ? "," : "");
-    text_adds(&body, "]}");
+        text_format_add(&body, "%s{\"role\": \"user\", \"content\": \"a\"}", i > 0 ? "," : "");
+    text_string_add(&body, "]}");
     CHECK(!api_request_parse(API_RESPONSES, body.data, body.bytes, &request, &error));
     CHECK(error.status == 400 && strstr(error.message, "too many messages") != NULL);
     text_clear(&body);
-    text_adds(&body, "{\"max_tokens\": 5, \"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "
-                     "{\"role\": \"assistant\", \"content\": [");
+    text_string_add(&body,
+                    "{\"max_tokens\": 5, \"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "
+                    "{\"role\": \"assistant\", \"content\": [");
     for (int i = 0; i < 100000; i++)
-        text_addf(&body, "%s{\"type\": \"thinking\", \"thinking\": \"some words\"}",
-                  i > 0 ? "," : "");
-    text_adds(&body, "]}]}");
+        text_format_add(&body, "%s{\"type\": \"thinking\", \"thinking\": \"some words\"}",
+                        i > 0 ? "," : "");
+    text_string_add(&body, "]}]}");
     CHECKF(api_request_parse(API_MESSAGES, body.data, body.bytes, &request, &error), "%s",
            error.message);
     const json_t *last = json_array_get(request.chat.messages, 1);

@@ -234,10 +234,10 @@ static size_t memory_used(void)
 static char *repeated(const char *head, const char *piece, size_t count, const char *tail)
 {
     struct text text = {0};
-    text_adds(&text, head);
+    text_string_add(&text, head);
     for (size_t i = 0; i < count; i++)
-        text_adds(&text, piece);
-    text_adds(&text, tail);
+        text_string_add(&text, piece);
+    text_string_add(&text, tail);
     text_add(&text, "", 1);
     CHECK(!text.broken);
     return text.data;

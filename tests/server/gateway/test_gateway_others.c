@@ -69,17 +69,17 @@ static void test_home(void)
     fake_start_all(c);
     CHECK(t1->pool == POOL_TOKEN && t1->home == POOL_TOKEN && t1->home_serial == 0);
     /* Another gateway has said so, twice. */
-    tell(t1, (struct message_others){.gateways = 2, .home = POOL_PROMPT, .home_serial = 2});
+    tell(t1, (struct message_others){.gateways = 2, .home_pool = POOL_PROMPT, .home_serial = 2});
     CHECK(t1->pool == POOL_PROMPT && t1->home == POOL_PROMPT && t1->home_serial == 2);
     CHECK((t1->peers & 1u << fake_machine(c, "t0")->index) != 0);
     /* The operator of this one says another thing later; what the other said before is old then. */
     gateway_machine_home_set(c->gateway, fake_record(t1), POOL_TOKEN);
     fake_settle(c);
     CHECK(t1->pool == POOL_TOKEN && t1->home == POOL_TOKEN && t1->home_serial == 3);
-    tell(t1, (struct message_others){.gateways = 2, .home = POOL_PROMPT, .home_serial = 2});
+    tell(t1, (struct message_others){.gateways = 2, .home_pool = POOL_PROMPT, .home_serial = 2});
     CHECK(t1->pool == POOL_TOKEN);
     /* Both spoke at once, and the machine took the other one's word. */
-    tell(t1, (struct message_others){.gateways = 2, .home = POOL_PROMPT, .home_serial = 3});
+    tell(t1, (struct message_others){.gateways = 2, .home_pool = POOL_PROMPT, .home_serial = 3});
     CHECK(t1->pool == POOL_PROMPT && t1->home_serial == 3);
     /* A machine that starts anew hears it again. */
     fake_kill(t1);
@@ -184,7 +184,7 @@ static void test_mixed(void)
     struct fake_machine *t0 = fake_machine(c, "t0");
     struct fake_machine *t1 = fake_machine(c, "t1");
     fake_start_all(c);
-    tell(t0, (struct message_others){.gateways = 2, .mixed = true});
+    tell(t0, (struct message_others){.gateways = 2, .is_in_mixed_pool = true});
     struct fake_client large = {0};
     struct fake_client again = {0};
     CHECK(fake_submit(c, &large, 100, 80, 10, false) == ST_OK);
@@ -192,7 +192,7 @@ static void test_mixed(void)
     CHECK(t0->reserves == 0 && t1->reserves == 1);
     /* It becomes one while a large request waits for its KV there: that one goes elsewhere. */
     tell(t0, (struct message_others){.gateways = 2});
-    tell(t1, (struct message_others){.gateways = 2, .mixed = true});
+    tell(t1, (struct message_others){.gateways = 2, .is_in_mixed_pool = true});
     CHECK(t1->cancels == 1 && t0->reserves == 1);
     tell(t1, (struct message_others){.gateways = 1});
     CHECK(fake_submit(c, &again, 200, 80, 10, false) == ST_OK);

@@ -109,7 +109,7 @@ static int64_t read_clock(void *self)
 static void admin_state(void *self, struct text *answer)
 {
     (void)self;
-    text_adds(answer, "{}\n");
+    text_string_add(answer, "{}\n");
 }
 
 static void admin_view(void *self, const struct http_admin_view *view, struct text *answer)
@@ -117,7 +117,7 @@ static void admin_view(void *self, const struct http_admin_view *view, struct te
     (void)self;
     if (view->id != NULL)
         text_add_json_string(answer, view->id, strlen(view->id));
-    text_addf(answer, "%u\n", view->requests_max);
+    text_format_add(answer, "%u\n", view->requests_max);
 }
 
 static bool admin_reload(void *self, bool dry, const struct audit_actor *actor, struct text *answer,
@@ -125,7 +125,7 @@ static bool admin_reload(void *self, bool dry, const struct audit_actor *actor, 
 {
     (void)dry;
     (void)self, (void)actor, (void)error;
-    text_adds(answer, "{}\n");
+    text_string_add(answer, "{}\n");
     return true;
 }
 

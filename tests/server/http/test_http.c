@@ -156,7 +156,7 @@ static void check_rules(void)
     struct token_rules rules;
     struct error error;
     uint32_t id;
-    CHECK(token_rules_read(fake_rules, fake_rule_count, &rules, &error) == ST_OK);
+    CHECK(token_rules_check(fake_rules, fake_rule_count, &rules, &error) == ST_OK);
     CHECK(rules.bias_count == 2 && token_rules_bias(&rules, 0, &id) == 100.0f && id == 98);
     CHECK(token_rules_bias(&rules, 1, &id) == -1.5f && id == 5);
     CHECK(rules.allowed_count == 2 && rules.allowed[0] == 3 && rules.allowed[1] == 99);

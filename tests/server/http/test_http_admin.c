@@ -21,7 +21,7 @@ static struct sockaddr_un address = {.sun_family = AF_UNIX};
 static void admin_state(void *self, struct text *answer)
 {
     (void)self;
-    text_adds(answer, "{\"state\":1}");
+    text_string_add(answer, "{\"state\":1}");
 }
 
 static bool admin_machine(void *self, enum http_admin_verb verb, const char *name, const char *body,
@@ -33,7 +33,7 @@ static bool admin_machine(void *self, enum http_admin_verb verb, const char *nam
     (void)body;
     (void)bytes;
     (void)error;
-    text_adds(answer, "{\"machine\":1}");
+    text_string_add(answer, "{\"machine\":1}");
     return true;
 }
 

@@ -30,17 +30,17 @@ static char said[1 << 16];
 static void admin_state(void *self, struct text *answer)
 {
     (void)self;
-    text_adds(answer, "{\"state\":1}");
+    text_string_add(answer, "{\"state\":1}");
 }
 
 static void admin_view(void *self, const struct http_admin_view *view, struct text *answer)
 {
     (void)self;
-    text_addf(answer, "{\"what\":%d,\"count\":%u,\"events\":%d,\"id\":", (int)view->kind,
-              view->requests_max, view->with_events);
+    text_format_add(answer, "{\"what\":%d,\"count\":%u,\"events\":%d,\"id\":", (int)view->kind,
+                    view->requests_max, view->with_events);
     text_add_json_string(answer, view->id != NULL ? view->id : "",
                          view->id != NULL ? strlen(view->id) : 0);
-    text_adds(answer, "}");
+    text_string_add(answer, "}");
 }
 
 static bool admin_reload(void *self, bool dry, const struct audit_actor *actor, struct text *answer,
@@ -49,7 +49,7 @@ static bool admin_reload(void *self, bool dry, const struct audit_actor *actor, 
     (void)dry;
     (void)self;
     (void)error;
-    text_addf(answer, "{\"who\":\"%s\"}", actor->name);
+    text_format_add(answer, "{\"who\":\"%s\"}", actor->name);
     return true;
 }
 
@@ -62,7 +62,7 @@ static bool admin_machine(void *self, enum http_admin_verb verb, const char *nam
     (void)bytes;
     if (strcmp(name, "none") == 0)
         return api_error_set(error, 404, NULL, "there is no machine \"none\" here");
-    text_adds(answer, "{\"machine\":1}");
+    text_string_add(answer, "{\"machine\":1}");
     return true;
 }
 

@@ -143,7 +143,7 @@ static void check_connections_end_in_time(void)
 static void admin_state(void *self, struct text *answer)
 {
     (void)self;
-    text_adds(answer, "{}");
+    text_string_add(answer, "{}");
 }
 
 int main(void)

@@ -328,9 +328,9 @@ static void check_spans(void)
                                  .phases_us = {[HTTP_PHASE_PROMPT] = 2, [HTTP_PHASE_DECODE] = 3}};
     struct text text = {0};
     snprintf(facts.last_summary.prompt_machine, sizeof(facts.last_summary.prompt_machine), "p0");
-    text_adds(&text, "[");
+    text_string_add(&text, "[");
     CHECK(http_record_spans(&record, ids, &text) == 3);
-    text_adds(&text, "]");
+    text_string_add(&text, "]");
     json_t *spans = json_loadb(text.data, text.bytes, 0, NULL);
     CHECKF(json_array_size(spans) == 3, "%.*s", (int)text.bytes, text.data);
     const json_t *root = json_array_get(spans, 0), *prompt = json_array_get(spans, 1);

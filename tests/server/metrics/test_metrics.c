@@ -246,11 +246,11 @@ static void test_figures(struct metrics *m)
         .transfer_exposed_us = 1000000,
         .tier_file_state = MESSAGE_TIER_BROKEN,
         .tier_file_damaged = 4};
-    prompt.staged.way = TRANSPORT_WAY_STAGED;
-    prompt.staged.out_bytes = 1000;
-    prompt.staged.out_us = 2500000;
-    prompt.staged.peer_bytes = 3000;
-    prompt.staged.peer_us = 500000;
+    prompt.device_copies.way = TRANSPORT_WAY_STAGED;
+    prompt.device_copies.out_bytes = 1000;
+    prompt.device_copies.out_us = 2500000;
+    prompt.device_copies.peer_bytes = 3000;
+    prompt.device_copies.peer_us = 500000;
     struct message_stats token = {.kv_blocks = {60, 10, 10, 10, 5, 5},
                                   .resident_bytes = 12345,
                                   .kv_kinds = 1u << LAYER_LATENT,
@@ -423,8 +423,8 @@ static void test_restart(struct metrics *m)
                                   .prefix_query_tokens = 30,
                                   .preemptions = 3,
                                   .prompts_waiting = 2};
-    fresh.staged.out_bytes = 7;
-    fresh.staged.peer_bytes = 11;
+    fresh.device_copies.out_bytes = 7;
+    fresh.device_copies.peer_bytes = 11;
     metrics_machine_up_set(m, 0, true);
     metrics_stats_set(m, 0, &fresh);
     render(m);
@@ -469,7 +469,7 @@ static void test_lines(const struct fleet *fleet)
 {
 #define BOTH(first, second, field) (first.field = 1000 + ++count, second.field = count)
 #define SET(bits, name, ...)       (void)BOTH(before, after, name);
-#define SET_COPY(bits, name, ...)  (void)BOTH(before.staged, after.staged, name);
+#define SET_COPY(bits, name, ...)  (void)BOTH(before.device_copies, after.device_copies, name);
     struct message_stats before = {0};
     struct message_stats after = {0};
     uint32_t count = 0;

@@ -161,8 +161,8 @@ static uint32_t point_check(const struct plan *p, const struct plan_cell *cell,
         count += meets[rate];
         last = meets[rate] ? rate : last;
     }
-    CHECKF(point->state != PLAN_SOLVED || (meets[point->value] && !meets[point->value + 1]),
-           "%s, %u + %u: %u", cell->name, mix.prompts, mix.tokens, point->value);
+    CHECKF(point->state != PLAN_SOLVED || (meets[point->boundary] && !meets[point->boundary + 1]),
+           "%s, %u + %u: %u", cell->name, mix.prompts, mix.tokens, point->boundary);
     return count == last ? last : 0;
 }
 

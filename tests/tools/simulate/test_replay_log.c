@@ -22,7 +22,7 @@ static void log_open(struct log *log, bool whole, const struct sched_cluster_opt
     *log = (struct log){.now_us = 1000};
     CHECK(sched_cluster_open(with, &log->sc) == ST_OK);
     event_text_begin(&log->text, whole, with);
-    text_adds(&log->text, "\n");
+    text_string_add(&log->text, "\n");
 }
 
 static void log_begin(struct log *log, bool whole)
@@ -36,7 +36,7 @@ static void tell(struct log *log, struct sched_event event)
     event.now_us = log->now_us += 10;
     sched_cluster_event(log->sc, &event, &actions);
     event_text_event(&log->text, EVENT_VERSION_FIRST, log->now_us, &event, &actions);
-    text_adds(&log->text, "\n");
+    text_string_add(&log->text, "\n");
 }
 
 static void machines_up(struct log *log)
@@ -102,9 +102,9 @@ static void test_same(void)
     arrive(&log, 2);
     tell(&log, (struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = 1});
     event_text_begin(&log.text, false, &options); /* Another gateway, whose log was opened later. */
-    text_adds(&log.text, "\n{\"t\":1,\"event\":\"ended\",\"request\":5,\"actions\":[]}\n");
+    text_string_add(&log.text, "\n{\"t\":1,\"event\":\"ended\",\"request\":5,\"actions\":[]}\n");
     /* The gateway was killed while it wrote this line. */
-    text_adds(&log.text, "{\"t\":1,\"event\":\"end");
+    text_string_add(&log.text, "{\"t\":1,\"event\":\"end");
     CHECKF(replay(log.text.data, log.text.bytes, &seen, &totals, &error) == ST_OK, "%s",
            error.text);
     CHECK(totals.starts == 2 && totals.events == 10 && totals.skipped == 1);
@@ -178,8 +178,8 @@ static void check_wrong(const char *line, const char *want)
     log_begin(&log, true);
     machines_up(&log);
     arrive(&log, 0);
-    text_adds(&log.text, line);
-    text_adds(&log.text, "\n");
+    text_string_add(&log.text, line);
+    text_string_add(&log.text, "\n");
     CHECKF(replay(log.text.data, log.text.bytes, &seen, &totals, &error) == ST_INVALID, "%s", line);
     CHECKF(strncmp(error.text, "log:6: ", 7) == 0 && strstr(error.text, want) != NULL, "%s: %s",
            line, error.text);

@@ -104,7 +104,7 @@ static void pipeline(void)
     m.options.host = &host;
     m.options.use_recorded = true;
     m.flights = flights;
-    m.blocks = 8;
+    m.block_count = 8;
     m.cache.blocks = 6;
     const struct sim_work work = {.prompt_tokens = 10,
                                   .prompt_context = 0,
