@@ -480,9 +480,8 @@ const struct digest *folder_digest(struct folder *f)
         const struct shard *shard = &f->shards[i];
         size_t start = shard->tensors.data_start, bytes = shard->file.bytes - start;
         double share = (double)CONTENT_HASH_BYTES_MAX * (double)bytes / (double)all;
-        content_digest_add(&f->digest, shard->file.data + start, bytes,
-                           all <= CONTENT_HASH_BYTES_MAX ? bytes : (size_t)share,
-                           shard->file.mapped);
+        content_hash_add(&f->digest, shard->file.data + start, bytes,
+                         all <= CONTENT_HASH_BYTES_MAX ? bytes : (size_t)share, shard->file.mapped);
     }
     return &f->digest;
 }

@@ -144,8 +144,8 @@ static void data_digest_add(const struct gguf *g, uint64_t all, struct digest *d
 {
     const size_t bytes = g->bytes - g->data_start;
     const double share = (double)CONTENT_HASH_BYTES_MAX * (double)bytes / (double)all;
-    content_digest_add(digest, g->data + g->data_start, bytes,
-                       all == g->bytes ? CONTENT_HASH_BYTES_MAX : (size_t)share, g->mapped);
+    content_hash_add(digest, g->data + g->data_start, bytes,
+                     all == g->bytes ? CONTENT_HASH_BYTES_MAX : (size_t)share, g->mapped);
 }
 
 const struct digest *gguf_digest(struct gguf *g)

@@ -54,8 +54,8 @@ static const char *const gguf_suffixes[KEY_COUNT] = {
     [KEY_LATENT_Q_RANK] = "attention.q_lora_rank",
     [KEY_LATENT_ROTATED] = "rope.dimension_count",
     [KEY_LATENT_VALUE] = "attention.value_length",
-    [KEY_LATENT_KEY_OWN] = "attention.key_length_mla",
-    [KEY_LATENT_VALUE_OWN] = "attention.value_length_mla",
+    [KEY_LATENT_HEAD_DIM] = "attention.key_length_mla",
+    [KEY_LATENT_HEAD_VALUE] = "attention.value_length_mla",
     [KEY_SOFTCAP_LOGITS] = "final_logit_softcapping",
     [KEY_SOFTCAP_ATTENTION] = "attn_logit_softcapping",
 };

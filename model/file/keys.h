@@ -80,8 +80,8 @@ enum model_key {
     /* The two keys are in newer GGUF files of models with latent attention: the dimensions of a
      * head's query, and of a head's value. In these files, KEY_HEAD_DIM and KEY_LATENT_VALUE have
      * the dimensions of the latent vector instead. */
-    KEY_LATENT_KEY_OWN,
-    KEY_LATENT_VALUE_OWN,
+    KEY_LATENT_HEAD_DIM,
+    KEY_LATENT_HEAD_VALUE,
     KEY_COUNT
 };
 

@@ -71,12 +71,13 @@ const struct mapped_tensor *model_file_tensor_find_expert(const struct model_fil
  * does not have the tensor. Returns `out`. */
 const char *model_file_tensor_name(const struct model_file *file, enum model_role role,
                                    uint32_t layer, char out[ROLE_NAME_BYTES]);
-/* Returns tensor `index` of all tensors, counted from 0; NULL = there are fewer tensors. *known_out
- * tells whether the tensor has a role; if not, *role_out and *layer_out are not written. A tensor
- * of scales, or of another part of quantised weights, has the role of the weights. */
+/* Returns tensor `index` of all tensors, counted from 0; NULL = there are fewer tensors.
+ * *has_role_out tells whether the tensor has a role; if not, *role_out and *layer_out are not
+ * written. A tensor of scales, or of another part of quantised weights, has the role of the
+ * weights. */
 const struct mapped_tensor *model_file_tensor_at(const struct model_file *file, size_t index,
                                                  enum model_role *role_out, uint32_t *layer_out,
-                                                 bool *known_out);
+                                                 bool *has_role_out);
 
 /* Describes rows [first, first + count) of a matrix, with their elements and scales, for
  * compute_ops.matrix_open. If a tensor has several matrices, such as those of all experts, the rows
@@ -97,7 +98,7 @@ bool model_file_is_folder(const struct model_file *file); /* false = the model i
 struct mapped_text model_file_name(const struct model_file *file);
 
 /* Stores the model's vocabulary, which is read at the first call. `file` owns *out. Returns the
- * errors of vocabulary_read_gguf or vocabulary_read_json (vocabulary_read.h). */
+ * errors of vocabulary_read_gguf or vocabulary_read_folder (vocabulary_read.h). */
 enum status model_file_vocabulary(struct model_file *file, const struct vocabulary **out,
                                   struct error *error);
 
