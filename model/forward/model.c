@@ -96,6 +96,21 @@ static enum status load_bias(const struct loader *l, enum model_role role, uint3
     return status;
 }
 
+/* Refuses a bias that belongs to a part of a joined tensor: the part's own bias is not loaded, and
+ * leaving it out would give wrong numbers. */
+static enum status refuse_bias(const struct loader *l, enum model_role role, uint32_t layer,
+                               enum model_role joined)
+{
+    char name[ROLE_NAME_BYTES];
+    const struct mapped_tensor *t = model_file_tensor_find(l->file, role, layer);
+    if (t == NULL)
+        return ST_OK;
+    return error_set(l->error, ST_UNSUPPORTED,
+                     "tensor %.*s: a bias beside the joined tensor %s is not supported",
+                     (int)(t->name.bytes < 200 ? t->name.bytes : 200), t->name.text,
+                     model_file_tensor_name(l->file, joined, layer, name));
+}
+
 /* Loads the bias of a norm, if the file has it. */
 static enum status load_norm_bias(const struct loader *l, enum model_role role, uint32_t layer,
                                   const float **out)
@@ -205,7 +220,13 @@ static enum status load_qkv_joined(const struct loader *l, uint32_t i, struct mo
     const struct load_part q = part_within(own_q, 0, all);
     const struct load_part k = part_within(own_kv, own_q.total, all);
     const struct load_part v = part_within(own_kv, own_q.total + own_kv.total, all);
-    enum status status = load_matrix(l, ROLE_QKV, i, hidden, q, &into->q);
+    enum status status = refuse_bias(l, ROLE_Q_BIAS, i, ROLE_QKV);
+    if (status == ST_OK)
+        status = refuse_bias(l, ROLE_K_BIAS, i, ROLE_QKV);
+    if (status == ST_OK)
+        status = refuse_bias(l, ROLE_V_BIAS, i, ROLE_QKV);
+    if (status == ST_OK)
+        status = load_matrix(l, ROLE_QKV, i, hidden, q, &into->q);
     if (status == ST_OK)
         status = load_matrix(l, ROLE_QKV, i, hidden, k, &into->k);
     if (status == ST_OK)
@@ -270,10 +291,12 @@ static enum status load_gate_up(const struct loader *l, uint32_t i, struct load_
         status = load_matrix(l, apart ? ROLE_GATE : joined, i, hidden, gate, &into->gate);
     if (status == ST_OK)
         status = load_matrix(l, apart ? ROLE_UP : joined, i, hidden, up, &into->up);
-    if (status == ST_OK && apart)
-        status = load_bias(l, ROLE_GATE_BIAS, i, false, ffn, &into->gate_bias);
-    if (status == ST_OK && apart)
-        status = load_bias(l, ROLE_UP_BIAS, i, false, ffn, &into->up_bias);
+    if (status == ST_OK)
+        status = apart ? load_bias(l, ROLE_GATE_BIAS, i, false, ffn, &into->gate_bias)
+                       : refuse_bias(l, ROLE_GATE_BIAS, i, joined);
+    if (status == ST_OK)
+        status = apart ? load_bias(l, ROLE_UP_BIAS, i, false, ffn, &into->up_bias)
+                       : refuse_bias(l, ROLE_UP_BIAS, i, joined);
     return status;
 }
 
