@@ -44,18 +44,27 @@ static enum status file_open(const char *path, const char *name, struct mapped_t
 {
     char whole[4096];
     struct stat info;
-    snprintf(whole, sizeof(whole), "%s/%s", path, name);
+    enum status status = ST_OK;
+    if ((size_t)snprintf(whole, sizeof(whole), "%s/%s", path, name) >= sizeof(whole))
+        return error_set(error, ST_IO, "%.200s.../%s: cannot open: %s", path, name,
+                         strerror(ENAMETOOLONG));
     int fd = open(whole, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return error_set(error, errno == ENOENT ? ST_NOT_FOUND : ST_IO, "%s: cannot open: %s",
                          whole, strerror(errno));
-    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0)
-        out->text = mapping_open(fd, (size_t)info.st_size, name);
-    out->bytes = out->text != NULL ? (size_t)info.st_size : 0;
+    if (fstat(fd, &info) != 0) {
+        status = error_set(error, ST_IO, "%s: cannot read: %s", whole, strerror(errno));
+    } else if (!S_ISREG(info.st_mode) || info.st_size == 0) {
+        status = error_set(error, ST_IO, "%s: cannot read: want a file that is not empty", whole);
+    } else {
+        const void *data = mapping_open(fd, (size_t)info.st_size, name);
+        if (data == NULL)
+            status = error_set(error, ST_IO, "%s: cannot map it: %s", whole, strerror(errno));
+        else
+            *out = (struct mapped_text){data, (size_t)info.st_size};
+    }
     close(fd);
-    return out->text != NULL
-               ? ST_OK
-               : error_set(error, ST_IO, "%s: cannot read: want a file that is not empty", whole);
+    return status;
 }
 
 /* Reads "…layers.N.MODULE.lora_A.weight". Returns false for another name. */
