@@ -6,6 +6,7 @@
 #include "model/file/json_read.h"
 #include "model/file/vocabulary_read.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -145,9 +146,18 @@ uint64_t model_file_metadata_hash(const struct model_file *file)
     return hash;
 }
 
+static bool has_adapter(const struct model_file *file, const char *name)
+{
+    for (uint32_t i = 0; i < file->adapter_count; i++)
+        if (strcmp(file->adapters[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 enum status model_file_adapter_add(struct model_file *file, const char *name, const char *path,
                                    struct error *error)
 {
+    assert(strlen(name) < ADAPTER_NAME_BYTES && !has_adapter(file, name));
     if (file->adapter_count == LIMIT_ADAPTERS)
         return error_set(error, ST_TOO_LARGE, "more than %d adapters", LIMIT_ADAPTERS);
     enum status status = adapter_open(path, &file->adapters[file->adapter_count].adapter, error);

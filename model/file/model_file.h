@@ -37,8 +37,10 @@ void model_file_close(struct model_file *file); /* NULL is fine. */
 
 /* Opens the adapter (adapter.h) in the folder at `path`, and adds the adapter to the model under
  * the name `name`. model_file_digest and model_file_metadata_hash then also cover the adapter, so
- * the caller must add all adapters before it calls these functions. Returns ST_TOO_LARGE if the
- * model already has LIMIT_ADAPTERS adapters, or an error of adapter_open. */
+ * the caller must add all adapters before it calls these functions. Requires that `name` is shorter
+ * than ADAPTER_NAME_BYTES and that no other adapter of the model has the name (config_check refuses
+ * other names). Returns ST_TOO_LARGE if the model already has LIMIT_ADAPTERS adapters, or an error
+ * of adapter_open. */
 enum status model_file_adapter_add(struct model_file *file, const char *name, const char *path,
                                    struct error *error);
 /* Returns the number of added adapters. */
