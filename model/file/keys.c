@@ -231,8 +231,9 @@ enum status key_f32_list(const struct model_file *file, enum model_key key, uint
         if (!json_is_number(value))
             return error_set(error, ST_INVALID, "key %s: entry %u is %s, want a number",
                              config_name(key, name), i, json_kind(value));
-        out[i] = (float)json_number_value(value);
     }
+    for (uint32_t i = 0; i < count; i++)
+        out[i] = (float)json_number_value(json_array_get(list, i));
     return ST_OK;
 }
 

@@ -106,7 +106,7 @@ enum status key_text(const struct model_file *file, enum model_key key, struct m
 
 /* Reads a list of `count` numbers of config.json into out[0..count). Returns ST_NOT_FOUND for a
  * GGUF file or if config.json does not have the key, or ST_INVALID if the value is not a list of
- * `count` numbers. */
+ * `count` numbers. `out` is written only on success. */
 enum status key_f32_list(const struct model_file *file, enum model_key key, uint32_t count,
                          float *out, struct error *error);
 
