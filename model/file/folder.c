@@ -1,6 +1,7 @@
 /* folder: see folder.h. Files are opened by name, from a directory or from memory, so that tests
- * need no disk; each is mapped once. A file that the index names is searched for only in the
- * folder. */
+ * need no disk. Each file is mapped once, except model.safetensors: open_weights maps the file to
+ * see that it exists, and unmaps it before the shard is mapped. A file that the index names is
+ * searched for only in the folder. */
 #include "model/file/folder.h"
 
 #include "model/file/content_hash.h"
