@@ -297,8 +297,3 @@ enum status model_file_vocabulary(struct model_file *file, const struct vocabula
     *out = &file->vocabulary;
     return ST_OK;
 }
-
-struct gguf *model_file_gguf(const struct model_file *file)
-{
-    return file->gguf;
-}

@@ -14,7 +14,6 @@
 #include "model/file/roles.h"
 
 struct folder_part;
-struct gguf;
 struct model_file;
 struct vocabulary;
 
@@ -103,8 +102,5 @@ struct mapped_text model_file_name(const struct model_file *file);
  * errors of vocabulary_read_gguf or vocabulary_read_folder (vocabulary_read.h). */
 enum status model_file_vocabulary(struct model_file *file, const struct vocabulary **out,
                                   struct error *error);
-
-/* Returns the GGUF file; NULL = the model is a folder. Only tests call this function. */
-struct gguf *model_file_gguf(const struct model_file *file);
 
 #endif
