@@ -30,7 +30,8 @@ struct engine_bound engine_bound_of(const struct model_hyper *h, size_t weight_b
 
     double q = (double)h->head_count * h->head_dim, kv = (double)h->kv_head_count * h->head_dim;
     double kv_weights = 2.0 * h->hidden * kv;
-    double layer_weights = 2.0 * h->hidden * q + kv_weights + 3.0 * h->hidden * model_ffn_used(h) +
+    double layer_weights = 2.0 * h->hidden * q + kv_weights +
+                           3.0 * h->hidden * model_ffn_rows_used(h) +
                            (double)h->hidden * h->experts.count;
     double full_layers = h->layer_count - 1.0; /* Without the last layer. */
 

@@ -18,7 +18,7 @@ static void costs_by_weights(const struct config_machine *entry, const struct co
 {
     double layer =
         (double)h->hidden * h->head_dim * (2.0 * h->head_count + 2.0 * h->kv_head_count) +
-        3.0 * h->hidden * model_ffn_all(h);
+        3.0 * h->hidden * model_ffn_rows_all(h);
     for (uint32_t i = 0; i < h->layer_count; i++)
         out->layers[i] = 1;
     for (uint32_t i = 0; i < stages->count; i++)

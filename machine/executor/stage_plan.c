@@ -80,7 +80,7 @@ static enum status processes_make(const struct config_machine *entry,
         struct stage_plan_process *to = &out->processes[i];
         *to = (struct stage_plan_process){
             .config = *from, .first_layer = from->first_layer, .last_layer = from->last_layer};
-        enum status status = model_shard_of(hyper, from->rank, from->ranks, &to->shard, error);
+        enum status status = model_shard_compute(hyper, from->rank, from->ranks, &to->shard, error);
         if (status != ST_OK) {
             error_prefix(error, "machines/%s/stages/%u", entry->name, from->list_index);
             return status;

@@ -44,23 +44,32 @@ static enum status file_open(const char *path, const char *name, struct mapped_t
 {
     char whole[4096];
     struct stat info;
-    snprintf(whole, sizeof(whole), "%s/%s", path, name);
+    enum status status = ST_OK;
+    if ((size_t)snprintf(whole, sizeof(whole), "%s/%s", path, name) >= sizeof(whole))
+        return error_set(error, ST_IO, "%.200s.../%s: cannot open: %s", path, name,
+                         strerror(ENAMETOOLONG));
     int fd = open(whole, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return error_set(error, errno == ENOENT ? ST_NOT_FOUND : ST_IO, "%s: cannot open: %s",
                          whole, strerror(errno));
-    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0)
-        out->text = mapping_open(fd, (size_t)info.st_size, name);
-    out->bytes = out->text != NULL ? (size_t)info.st_size : 0;
+    if (fstat(fd, &info) != 0) {
+        status = error_set(error, ST_IO, "%s: cannot read: %s", whole, strerror(errno));
+    } else if (!S_ISREG(info.st_mode) || info.st_size == 0) {
+        status = error_set(error, ST_IO, "%s: cannot read: want a file that is not empty", whole);
+    } else {
+        const void *data = mapping_open(fd, (size_t)info.st_size, name);
+        if (data == NULL)
+            status = error_set(error, ST_IO, "%s: cannot map it: %s", whole, strerror(errno));
+        else
+            *out = (struct mapped_text){data, (size_t)info.st_size};
+    }
     close(fd);
-    return out->text != NULL
-               ? ST_OK
-               : error_set(error, ST_IO, "%s: cannot read: want a file that is not empty", whole);
+    return status;
 }
 
 /* Reads "…layers.N.MODULE.lora_A.weight". Returns false for another name. */
 static bool parse_name(struct mapped_text name, uint32_t *layer_out,
-                       enum adapter_matrix *matrix_out, bool *up_out)
+                       enum adapter_matrix *matrix_out, bool *is_b_out)
 {
     static const char layers[] = "layers.";
     const char *at = memmem(name.text, name.bytes, layers, sizeof(layers) - 1);
@@ -75,22 +84,22 @@ static bool parse_name(struct mapped_text name, uint32_t *layer_out,
     if (at == number || at == end || *at != '.')
         return false;
     for (int m = 0; m < ADAPTER_MATRIX_COUNT; m++)
-        for (int up = 0; up < 2; up++) {
+        for (int b = 0; b < 2; b++) {
             char rest[64];
-            snprintf(rest, sizeof(rest), "%s.lora_%c.weight", modules[m], up != 0 ? 'B' : 'A');
+            snprintf(rest, sizeof(rest), "%s.lora_%c.weight", modules[m], b != 0 ? 'B' : 'A');
             if (!mapped_text_equals((struct mapped_text){at + 1, (size_t)(end - at - 1)}, rest))
                 continue;
             *layer_out = layer;
             *matrix_out = (enum adapter_matrix)m;
-            *up_out = up != 0;
+            *is_b_out = b != 0;
             return true;
         }
     return false;
 }
 
-static uint32_t key_of(uint32_t layer, enum adapter_matrix matrix, bool up)
+static uint32_t key_of(uint32_t layer, enum adapter_matrix matrix, bool is_b)
 {
-    return (layer * ADAPTER_MATRIX_COUNT + (uint32_t)matrix) * 2 + up;
+    return (layer * ADAPTER_MATRIX_COUNT + (uint32_t)matrix) * 2 + is_b;
 }
 
 static int compare_keys(const void *a, const void *b)
@@ -105,17 +114,17 @@ static enum status check_pairs(const struct adapter *a, struct error *error)
     const struct entry *entries = a->entries;
     for (size_t i = 0; i < a->tensors.tensor_count; i++) {
         const char *name = entries[i].tensor->name.text;
-        const bool is_up = entries[i].key % 2 != 0;
+        const bool is_b = entries[i].key % 2 != 0;
         if (i + 1 < a->tensors.tensor_count && entries[i + 1].key == entries[i].key)
             return error_set(error, ST_INVALID,
                              WEIGHTS ": tensors '%.100s' and '%.100s' are of one product", name,
                              entries[i + 1].tensor->name.text);
         const uint32_t other = entries[i].key ^ 1u;
-        const bool paired = is_up ? i > 0 && entries[i - 1].key == other
-                                  : i + 1 < a->tensors.tensor_count && entries[i + 1].key == other;
+        const bool paired = is_b ? i > 0 && entries[i - 1].key == other
+                                 : i + 1 < a->tensors.tensor_count && entries[i + 1].key == other;
         if (!paired)
             return error_set(error, ST_INVALID, WEIGHTS ": tensor '%.100s' has no %s beside it",
-                             name, is_up ? "lora_A" : "lora_B");
+                             name, is_b ? "lora_A" : "lora_B");
     }
     return ST_OK;
 }
@@ -126,13 +135,13 @@ static enum status check_tensors(struct adapter *a, struct error *error)
     const size_t count = a->tensors.tensor_count;
     uint32_t layer;
     enum adapter_matrix matrix;
-    bool up;
+    bool is_b;
     a->entries = calloc(count + 1, sizeof(*a->entries));
     if (a->entries == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for an adapter");
     for (size_t i = 0; i < count; i++) {
         const struct mapped_tensor *t = &a->tensors.tensors[i];
-        if (!parse_name(t->name, &layer, &matrix, &up))
+        if (!parse_name(t->name, &layer, &matrix, &is_b))
             return error_set(error, ST_UNSUPPORTED,
                              WEIGHTS ": tensor '%.100s' is not lora_A or lora_B of q_proj, k_proj, "
                                      "v_proj, o_proj, gate_proj, up_proj or down_proj",
@@ -142,7 +151,7 @@ static enum status check_tensors(struct adapter *a, struct error *error)
             return error_set(error, ST_UNSUPPORTED,
                              WEIGHTS ": tensor '%.100s': want two dimensions of F32, F16 or BF16",
                              t->name.text);
-        a->entries[i] = (struct entry){key_of(layer, matrix, up), t};
+        a->entries[i] = (struct entry){key_of(layer, matrix, is_b), t};
     }
     qsort(a->entries, count, sizeof(*a->entries), compare_keys);
     return check_pairs(a, error);
@@ -246,9 +255,9 @@ void adapter_close(struct adapter *a)
 }
 
 const struct mapped_tensor *adapter_tensor(const struct adapter *a, uint32_t layer,
-                                           enum adapter_matrix matrix, bool up)
+                                           enum adapter_matrix matrix, bool is_b)
 {
-    const struct entry wanted = {.key = key_of(layer, matrix, up)};
+    const struct entry wanted = {.key = key_of(layer, matrix, is_b)};
     const struct entry *found =
         bsearch(&wanted, a->entries, a->tensors.tensor_count, sizeof(*a->entries), compare_keys);
     return found != NULL ? found->tensor : NULL;

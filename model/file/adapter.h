@@ -40,12 +40,12 @@ enum status adapter_open_memory(struct mapped_text config, struct mapped_text we
                                 struct adapter **out, struct error *error);
 void adapter_close(struct adapter *a); /* NULL is fine. */
 
-/* Returns matrix A (up = false; [rank × columns of W]) or matrix B (up = true; [rows of W × rank])
- * for the matrix W of a layer. NULL = the adapter does not change this product. `a` owns the
+/* Returns matrix A (is_b = false; [rank × columns of W]) or matrix B (is_b = true; [rows of W ×
+ * rank]) for the matrix W of a layer. NULL = the adapter does not change this product. `a` owns the
  * tensor. The tensor has two dimensions, and elements of type F32, F16 or BF16. The caller must
  * compare its shape with the shape of W. */
 const struct mapped_tensor *adapter_tensor(const struct adapter *a, uint32_t layer,
-                                           enum adapter_matrix matrix, bool up);
+                                           enum adapter_matrix matrix, bool is_b);
 /* Returns the scale for matrices of this rank: lora_alpha divided by the rank, or by the root of
  * the rank if the adapter's config sets use_rslora. */
 float adapter_scale(const struct adapter *a, uint32_t rank);

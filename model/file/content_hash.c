@@ -71,8 +71,8 @@ static uint64_t content_hash_sampled(uint64_t seed, const uint8_t *data, size_t 
     return seed;
 }
 
-void content_digest_add(struct digest *digest, const uint8_t *data, size_t bytes, size_t bytes_max,
-                        bool mapped)
+void content_hash_add(struct digest *digest, const uint8_t *data, size_t bytes, size_t bytes_max,
+                      bool mapped)
 {
     uint64_t fast = content_hash_sampled(0, data, bytes, bytes_max, mapped);
     digest_add(digest, &fast, sizeof(fast));

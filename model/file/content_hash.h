@@ -24,7 +24,7 @@
  *   distances.
  * mapped: true = `data` is the mapping of a file, so the function may ask the kernel to load the
  * pages in one call. */
-void content_digest_add(struct digest *digest, const uint8_t *data, size_t bytes, size_t bytes_max,
-                        bool mapped);
+void content_hash_add(struct digest *digest, const uint8_t *data, size_t bytes, size_t bytes_max,
+                      bool mapped);
 
 #endif

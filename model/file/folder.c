@@ -1,6 +1,7 @@
 /* folder: see folder.h. Files are opened by name, from a directory or from memory, so that tests
- * need no disk; each is mapped once. A file that the index names is searched for only in the
- * folder. */
+ * need no disk. Each file is mapped once, except model.safetensors: open_weights maps the file to
+ * see that it exists, and unmaps it before the shard is mapped. A file that the index names is
+ * searched for only in the folder. */
 #include "model/file/folder.h"
 
 #include "model/file/content_hash.h"
@@ -480,9 +481,8 @@ const struct digest *folder_digest(struct folder *f)
         const struct shard *shard = &f->shards[i];
         size_t start = shard->tensors.data_start, bytes = shard->file.bytes - start;
         double share = (double)CONTENT_HASH_BYTES_MAX * (double)bytes / (double)all;
-        content_digest_add(&f->digest, shard->file.data + start, bytes,
-                           all <= CONTENT_HASH_BYTES_MAX ? bytes : (size_t)share,
-                           shard->file.mapped);
+        content_hash_add(&f->digest, shard->file.data + start, bytes,
+                         all <= CONTENT_HASH_BYTES_MAX ? bytes : (size_t)share, shard->file.mapped);
     }
     return &f->digest;
 }

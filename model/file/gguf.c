@@ -144,8 +144,8 @@ static void data_digest_add(const struct gguf *g, uint64_t all, struct digest *d
 {
     const size_t bytes = g->bytes - g->data_start;
     const double share = (double)CONTENT_HASH_BYTES_MAX * (double)bytes / (double)all;
-    content_digest_add(digest, g->data + g->data_start, bytes,
-                       all == g->bytes ? CONTENT_HASH_BYTES_MAX : (size_t)share, g->mapped);
+    content_hash_add(digest, g->data + g->data_start, bytes,
+                     all == g->bytes ? CONTENT_HASH_BYTES_MAX : (size_t)share, g->mapped);
 }
 
 const struct digest *gguf_digest(struct gguf *g)
@@ -231,14 +231,20 @@ bool gguf_key_integer(const struct gguf_key *key, int64_t *out)
     }
 }
 
-enum status gguf_get_u32(const struct gguf *g, const char *key, uint32_t *out, struct error *error)
+enum status gguf_get_i64(const struct gguf *g, const char *key, int64_t *out, struct error *error)
 {
     const struct gguf_key *found = key_find(g, key);
-    int64_t value = 0;
     if (found == NULL)
         return absent(g, key, error);
-    if (!gguf_key_integer(found, &value))
-        return wrong_type(g, found, key, "an integer", error);
+    return gguf_key_integer(found, out) ? ST_OK : wrong_type(g, found, key, "an integer", error);
+}
+
+enum status gguf_get_u32(const struct gguf *g, const char *key, uint32_t *out, struct error *error)
+{
+    int64_t value = 0;
+    enum status status = gguf_get_i64(g, key, &value, error);
+    if (status != ST_OK)
+        return status;
     if (value < 0 || value > UINT32_MAX)
         return fail(g, error, ST_INVALID, "key '%s' is %" PRId64 ": want 0 to %u", key, value,
                     UINT32_MAX);

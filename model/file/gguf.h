@@ -35,11 +35,13 @@ void gguf_close(struct gguf *g); /* NULL is fine. */
 const struct digest *gguf_digest(struct gguf *g);
 const struct digest *gguf_metadata_digest(struct gguf *g);
 
-/* The four functions store the value of a key. They return ST_NOT_FOUND if the file does not have
- * the key, and ST_INVALID if the value's type does not fit. gguf_get_u32 accepts an integer type of
- * any width, and returns ST_INVALID if the value is negative or above UINT32_MAX. gguf_get_f32
- * accepts floats of 32 and 64 bits. *out is written only on success. */
+/* The five functions store the value of a key. They return ST_NOT_FOUND if the file does not have
+ * the key, and ST_INVALID if the value's type does not fit. gguf_get_u32 and gguf_get_i64 accept an
+ * integer type of any width. gguf_get_u32 returns ST_INVALID if the value is negative or above
+ * UINT32_MAX; gguf_get_i64 stores INT64_MAX for a value above INT64_MAX. gguf_get_f32 accepts
+ * floats of 32 and 64 bits. *out is written only on success. */
 enum status gguf_get_u32(const struct gguf *g, const char *key, uint32_t *out, struct error *error);
+enum status gguf_get_i64(const struct gguf *g, const char *key, int64_t *out, struct error *error);
 enum status gguf_get_f32(const struct gguf *g, const char *key, float *out, struct error *error);
 enum status gguf_get_bool(const struct gguf *g, const char *key, bool *out, struct error *error);
 enum status gguf_get_string(const struct gguf *g, const char *key, struct mapped_text *out,

@@ -15,9 +15,9 @@
 #define HYPER_FFN_MAX    524288 /* 8 × HYPER_HIDDEN_MAX. */
 #define HYPER_VOCAB_MAX  (1u << 20)
 
-struct hyper_key_name hyper_key_name(const struct hyper_reader *r, enum model_key key)
+struct hyper_key_text hyper_key_name(const struct hyper_reader *r, enum model_key key)
 {
-    struct hyper_key_name shown = {.text = ""};
+    struct hyper_key_text shown = {.text = ""};
     key_name(r->file, key, shown.text);
     return shown;
 }
@@ -36,7 +36,8 @@ static enum status number_read(const struct hyper_reader *r, enum model_key key,
     return status == ST_NOT_FOUND ? missing(r, key, required) : status;
 }
 
-enum status hyper_f32(const struct hyper_reader *r, enum model_key key, bool required, float *value)
+enum status hyper_read_f32(const struct hyper_reader *r, enum model_key key, bool required,
+                           float *value)
 {
     enum status status = key_f32(r->file, key, value, r->error);
     return status == ST_NOT_FOUND ? missing(r, key, required) : status;
@@ -52,10 +53,10 @@ enum status hyper_read_u32_range(const struct hyper_reader *r, enum model_key ke
                      hyper_key_name(r, key).text, *value, min, max);
 }
 
-enum status hyper_f32_positive(const struct hyper_reader *r, enum model_key key, bool required,
-                               float *value)
+enum status hyper_read_f32_positive(const struct hyper_reader *r, enum model_key key, bool required,
+                                    float *value)
 {
-    enum status status = hyper_f32(r, key, required, value);
+    enum status status = hyper_read_f32(r, key, required, value);
     if (status != ST_OK || (*value > 0.0f && isfinite(*value)))
         return status;
     return error_set(r->error, ST_INVALID, "key %s is %g, want a number above 0",
@@ -216,16 +217,16 @@ static enum status read_scales(const struct hyper_reader *r, const struct family
     float divisor = (float)(share ? h->hidden / h->head_count : dim);
     h->embedding_scale = family->embedding_scaled ? sqrtf((float)h->hidden) : 1;
     h->residual_scale = h->logit_scale = 1;
-    enum status status = hyper_f32_positive(r, KEY_QUERY_SCALAR, false, &divisor);
+    enum status status = hyper_read_f32_positive(r, KEY_QUERY_SCALAR, false, &divisor);
     h->attention_scale = 1.0f / sqrtf(divisor);
     if (status == ST_OK)
-        status = hyper_f32_positive(r, KEY_ATTENTION_SCALE, false, &h->attention_scale);
+        status = hyper_read_f32_positive(r, KEY_ATTENTION_SCALE, false, &h->attention_scale);
     if (status == ST_OK)
-        status = hyper_f32_positive(r, KEY_EMBEDDING_SCALE, false, &h->embedding_scale);
+        status = hyper_read_f32_positive(r, KEY_EMBEDDING_SCALE, false, &h->embedding_scale);
     if (status == ST_OK)
-        status = hyper_f32_positive(r, KEY_RESIDUAL_SCALE, false, &h->residual_scale);
+        status = hyper_read_f32_positive(r, KEY_RESIDUAL_SCALE, false, &h->residual_scale);
     if (status == ST_OK)
-        status = hyper_f32_positive(r, KEY_LOGIT_SCALE, false, &h->logit_scale);
+        status = hyper_read_f32_positive(r, KEY_LOGIT_SCALE, false, &h->logit_scale);
     if (family->logits_divided)
         h->logit_scale = 1 / h->logit_scale;
     return status;
@@ -234,7 +235,7 @@ static enum status read_scales(const struct hyper_reader *r, const struct family
 static enum status read_epsilon(const struct hyper_reader *r, struct model_hyper *h)
 {
     const enum model_key key = h->layer_norms ? KEY_EPSILON_LAYER_NORM : KEY_EPSILON;
-    enum status status = hyper_f32(r, key, true, &h->norm_epsilon);
+    enum status status = hyper_read_f32(r, key, true, &h->norm_epsilon);
     if (status != ST_OK || (h->norm_epsilon >= 0.0f && h->norm_epsilon < 1.0f))
         return status;
     return error_set(r->error, ST_INVALID, "key %s is %g, want 0 up to below 1",
@@ -244,7 +245,7 @@ static enum status read_epsilon(const struct hyper_reader *r, struct model_hyper
 /* Reads a cap; null or 0 = none. */
 static enum status read_cap(const struct hyper_reader *r, enum model_key key, float *cap)
 {
-    enum status status = hyper_f32(r, key, false, cap);
+    enum status status = hyper_read_f32(r, key, false, cap);
     if (status != ST_OK || (*cap >= 0 && isfinite(*cap)))
         return status;
     return error_set(r->error, ST_INVALID, "key %s is %g, want a number above 0, or 0 for no cap",
@@ -292,7 +293,7 @@ static enum status read_parallel(const struct hyper_reader *r, struct model_hype
 static enum status refuse_clip(const struct hyper_reader *r)
 {
     float clip = 0;
-    enum status status = hyper_f32(r, KEY_CLIP_QKV, false, &clip);
+    enum status status = hyper_read_f32(r, KEY_CLIP_QKV, false, &clip);
     if (status != ST_OK || clip == 0)
         return status;
     return error_set(r->error, ST_UNSUPPORTED,

@@ -151,7 +151,7 @@ struct model_hyper {
 /* Returns the rows of a layer's `up` matrices that one row of a batch is multiplied with. In a
  * model with experts, these are the rows of the shared experts and of the experts that a row
  * chooses. */
-static inline uint32_t model_ffn_used(const struct model_hyper *h)
+static inline uint32_t model_ffn_rows_used(const struct model_hyper *h)
 {
     const struct model_experts *e = &h->experts;
     return e->count > 0 ? e->used * e->ffn + e->shared_ffn : h->ffn;
@@ -177,7 +177,7 @@ static inline bool model_rope_is_long(const struct model_hyper *h, uint32_t cont
 
 /* Returns the rows of a layer's `up` matrices. In a model with experts, these are the rows of all
  * routed and shared experts. */
-static inline uint32_t model_ffn_all(const struct model_hyper *h)
+static inline uint32_t model_ffn_rows_all(const struct model_hyper *h)
 {
     const struct model_experts *e = &h->experts;
     return e->count > 0 ? e->count * e->ffn + e->shared_ffn : h->ffn;

@@ -116,15 +116,15 @@ enum status hyper_read_experts(const struct hyper_reader *r, bool experts_allowe
     if (status == ST_OK)
         status = read_ffn(r, h, &e);
     if (status == ST_OK)
-        status = hyper_f32_positive(r, KEY_EXPERTS_SCALE, false, &e.scale);
+        status = hyper_read_f32_positive(r, KEY_EXPERTS_SCALE, false, &e.scale);
     if (status == ST_OK) {
         status = key_bool(r->file, KEY_EXPERTS_NORM, &e.normalise, r->error);
         status = status == ST_NOT_FOUND ? ST_OK : status;
     }
     if (status == ST_OK && e.limit > 0)
-        status = hyper_f32_positive(r, KEY_EXPERTS_LIMIT, false, &e.limit);
+        status = hyper_read_f32_positive(r, KEY_EXPERTS_LIMIT, false, &e.limit);
     if (status == ST_OK && e.limit > 0)
-        status = hyper_f32_positive(r, KEY_EXPERTS_ALPHA, false, &e.alpha);
+        status = hyper_read_f32_positive(r, KEY_EXPERTS_ALPHA, false, &e.alpha);
     if (status == ST_OK)
         status = read_gating(r, &e);
     if (status == ST_OK)

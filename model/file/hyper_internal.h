@@ -18,27 +18,27 @@ struct hyper_reader {
 };
 
 /* Result of hyper_key_name. */
-struct hyper_key_name {
+struct hyper_key_text {
     char text[KEY_NAME_BYTES];
 };
 
 /* Returns the name of the key in the file (key_name), for the text of an error. */
-struct hyper_key_name hyper_key_name(const struct hyper_reader *r, enum model_key key);
+struct hyper_key_text hyper_key_name(const struct hyper_reader *r, enum model_key key);
 
-/* The three functions hyper_read_u32_range, hyper_f32 and hyper_f32_positive read the value of one
- * key. *value has the default before the call. If the file does not have the key, they return
- * ST_INVALID if `required`; otherwise *value keeps the default. They return ST_INVALID if the value
- * does not fit. */
+/* The three functions hyper_read_u32_range, hyper_read_f32 and hyper_read_f32_positive read the
+ * value of one key. *value has the default before the call. If the file does not have the key, they
+ * return ST_INVALID if `required`; otherwise *value keeps the default. They return ST_INVALID if
+ * the value does not fit. */
 
 /* Accepts numbers from min to max. The default must be from min to max, too. */
 enum status hyper_read_u32_range(const struct hyper_reader *r, enum model_key key, bool required,
                                  uint32_t min, uint32_t max, uint32_t *value);
 /* Accepts any number. */
-enum status hyper_f32(const struct hyper_reader *r, enum model_key key, bool required,
-                      float *value);
+enum status hyper_read_f32(const struct hyper_reader *r, enum model_key key, bool required,
+                           float *value);
 /* Accepts finite numbers above 0. The default must be a finite number above 0, too. */
-enum status hyper_f32_positive(const struct hyper_reader *r, enum model_key key, bool required,
-                               float *value);
+enum status hyper_read_f32_positive(const struct hyper_reader *r, enum model_key key, bool required,
+                                    float *value);
 /* Sets the error "key KEY is "VALUE", supported SUPPORTED", and returns ST_UNSUPPORTED. */
 enum status hyper_refuse_text(const struct hyper_reader *r, enum model_key key,
                               struct mapped_text value, const char *supported);

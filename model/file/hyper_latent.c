@@ -33,11 +33,11 @@ static enum status read_dims(const struct hyper_reader *r, struct model_latent *
                                                       &latent->plain);
     status = hyper_read_u32_range(r, KEY_HEAD_DIM, true, latent->rotated + 1, LATENT_DIM_MAX, &key);
     if (status == ST_OK)
-        status = hyper_read_u32_range(r, KEY_LATENT_KEY_OWN, false, latent->rotated + 1,
+        status = hyper_read_u32_range(r, KEY_LATENT_HEAD_DIM, false, latent->rotated + 1,
                                       LATENT_DIM_MAX, &key);
     if (status == ST_OK)
-        status =
-            hyper_read_u32_range(r, KEY_LATENT_VALUE_OWN, false, 1, LATENT_DIM_MAX, &latent->value);
+        status = hyper_read_u32_range(r, KEY_LATENT_HEAD_VALUE, false, 1, LATENT_DIM_MAX,
+                                      &latent->value);
     latent->plain = key - latent->rotated;
     return status;
 }

@@ -19,7 +19,8 @@ static enum status read_local_base(const struct hyper_reader *r, struct model_hy
     struct mapped_text type;
     if (h->local_freq_base == FAMILY_LOCAL_SAME)
         h->local_freq_base = h->rope_freq_base;
-    enum status status = hyper_f32_positive(r, KEY_ROPE_BASE_LOCAL, false, &h->local_freq_base);
+    enum status status =
+        hyper_read_f32_positive(r, KEY_ROPE_BASE_LOCAL, false, &h->local_freq_base);
     if (status == ST_OK)
         status = key_text(r->file, KEY_ROPE_LOCAL_SCALING, &type, r->error);
     if (status == ST_OK && !mapped_text_equals(type, "default"))

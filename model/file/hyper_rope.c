@@ -9,9 +9,9 @@
 static enum status read_factor(const struct hyper_reader *r, struct model_hyper *h)
 {
     float factor = 1.0f;
-    enum status status = hyper_f32(r, KEY_ROPE_FACTOR_OLD, false, &factor);
+    enum status status = hyper_read_f32(r, KEY_ROPE_FACTOR_OLD, false, &factor);
     if (status == ST_OK)
-        status = hyper_f32(r, KEY_ROPE_FACTOR, false, &factor);
+        status = hyper_read_f32(r, KEY_ROPE_FACTOR, false, &factor);
     if (status != ST_OK)
         return status;
     if (factor == 0.0f)
@@ -45,11 +45,11 @@ static enum status read_llama3(const struct hyper_reader *r, struct model_hyper 
 {
     struct model_rope_scaling *s = &h->rope_scaling;
     s->kind = MODEL_ROPE_LLAMA3;
-    enum status status = hyper_f32_positive(r, KEY_ROPE_FACTOR, true, &s->factor);
+    enum status status = hyper_read_f32_positive(r, KEY_ROPE_FACTOR, true, &s->factor);
     if (status == ST_OK)
-        status = hyper_f32_positive(r, KEY_ROPE_LOW, true, &s->low);
+        status = hyper_read_f32_positive(r, KEY_ROPE_LOW, true, &s->low);
     if (status == ST_OK)
-        status = hyper_f32_positive(r, KEY_ROPE_HIGH, true, &s->high);
+        status = hyper_read_f32_positive(r, KEY_ROPE_HIGH, true, &s->high);
     if (status == ST_OK)
         status = read_context(r, h, true);
     return status == ST_OK ? check_low_high(r, s, KEY_ROPE_LOW, KEY_ROPE_HIGH) : status;
@@ -64,7 +64,7 @@ enum status hyper_read_mscale_all(const struct hyper_reader *r, const struct mod
                                   float *mscale_all_dim_out)
 {
     *mscale_all_dim_out = 0;
-    enum status status = hyper_f32(r, KEY_ROPE_MSCALE_ALL, false, mscale_all_dim_out);
+    enum status status = hyper_read_f32(r, KEY_ROPE_MSCALE_ALL, false, mscale_all_dim_out);
     if (h->latent.rank != 0 && !model_file_is_folder(r->file))
         *mscale_all_dim_out /= 0.1f;
     return status;
@@ -78,9 +78,9 @@ static enum status read_yarn_amplitude(const struct hyper_reader *r, struct mode
     struct model_rope_scaling *s = &h->rope_scaling;
     const bool folder = model_file_is_folder(r->file);
     float given = 0, mscale = folder ? 0 : 1, mscale_all = 0;
-    enum status status = hyper_f32(r, KEY_ROPE_AMPLITUDE, false, &given);
+    enum status status = hyper_read_f32(r, KEY_ROPE_AMPLITUDE, false, &given);
     if (status == ST_OK)
-        status = hyper_f32(r, KEY_ROPE_MSCALE, false, &mscale);
+        status = hyper_read_f32(r, KEY_ROPE_MSCALE, false, &mscale);
     if (status == ST_OK)
         status = hyper_read_mscale_all(r, h, &mscale_all);
     if (status != ST_OK)
@@ -112,11 +112,11 @@ static enum status read_yarn(const struct hyper_reader *r, const struct family *
     enum status status = read_context(r, h, false);
     s->factor = (float)h->context_tokens / (float)s->context_tokens;
     if (status == ST_OK)
-        status = hyper_f32_positive(r, KEY_ROPE_FACTOR, false, &s->factor);
+        status = hyper_read_f32_positive(r, KEY_ROPE_FACTOR, false, &s->factor);
     if (status == ST_OK)
-        status = hyper_f32_positive(r, KEY_ROPE_BETA_SLOW, false, &s->low);
+        status = hyper_read_f32_positive(r, KEY_ROPE_BETA_SLOW, false, &s->low);
     if (status == ST_OK)
-        status = hyper_f32_positive(r, KEY_ROPE_BETA_FAST, false, &s->high);
+        status = hyper_read_f32_positive(r, KEY_ROPE_BETA_FAST, false, &s->high);
     if (status == ST_OK)
         status = check_low_high(r, s, KEY_ROPE_BETA_SLOW, KEY_ROPE_BETA_FAST);
     if (status == ST_OK)
@@ -161,11 +161,11 @@ static enum status read_longrope(const struct hyper_reader *r, struct model_hype
     enum status status = read_context(r, h, !folder);
     s->factor = (float)h->context_tokens / (float)s->context_tokens;
     if (status == ST_OK && folder)
-        status = hyper_f32_positive(r, KEY_ROPE_FACTOR, false, &s->factor);
+        status = hyper_read_f32_positive(r, KEY_ROPE_FACTOR, false, &s->factor);
     if (status == ST_OK && folder && s->factor > 1)
         s->amplitude = sqrtf(1 + logf(s->factor) / logf((float)s->context_tokens));
     if (status == ST_OK)
-        status = hyper_f32_positive(r, KEY_ROPE_AMPLITUDE, false, &s->amplitude);
+        status = hyper_read_f32_positive(r, KEY_ROPE_AMPLITUDE, false, &s->amplitude);
     return status == ST_OK && folder ? check_lists(r, h) : status;
 }
 
@@ -177,7 +177,7 @@ static enum status read_dynamic(const struct hyper_reader *r, struct model_hyper
     float factor = 1;
     enum status status = read_context(r, h, false);
     if (status == ST_OK)
-        status = hyper_f32_positive(r, KEY_ROPE_FACTOR, false, &factor);
+        status = hyper_read_f32_positive(r, KEY_ROPE_FACTOR, false, &factor);
     if (h->rope_scaling.context_tokens < h->context_tokens)
         h->context_tokens = h->rope_scaling.context_tokens;
     return status;
@@ -236,7 +236,7 @@ static enum status read_dim(const struct hyper_reader *r, const struct family *f
                             struct model_hyper *h)
 {
     float share = family->rope_share > 0 ? family->rope_share : 1.0f;
-    enum status status = hyper_f32_positive(r, KEY_ROPE_SHARE, false, &share);
+    enum status status = hyper_read_f32_positive(r, KEY_ROPE_SHARE, false, &share);
     if (status == ST_OK && share > 1.0f)
         return error_set(r->error, ST_INVALID, "key %s is %g, want at most 1",
                          hyper_key_name(r, KEY_ROPE_SHARE).text, (double)share);
@@ -255,6 +255,6 @@ enum status hyper_read_rope(const struct hyper_reader *r, const struct family *f
 {
     enum status status = read_dim(r, family, h);
     if (status == ST_OK)
-        status = hyper_f32_positive(r, KEY_ROPE_BASE, false, &h->rope_freq_base);
+        status = hyper_read_f32_positive(r, KEY_ROPE_BASE, false, &h->rope_freq_base);
     return status == ST_OK ? read_scaling(r, family, h) : status;
 }

@@ -54,8 +54,8 @@ static const char *const gguf_suffixes[KEY_COUNT] = {
     [KEY_LATENT_Q_RANK] = "attention.q_lora_rank",
     [KEY_LATENT_ROTATED] = "rope.dimension_count",
     [KEY_LATENT_VALUE] = "attention.value_length",
-    [KEY_LATENT_KEY_OWN] = "attention.key_length_mla",
-    [KEY_LATENT_VALUE_OWN] = "attention.value_length_mla",
+    [KEY_LATENT_HEAD_DIM] = "attention.key_length_mla",
+    [KEY_LATENT_HEAD_VALUE] = "attention.value_length_mla",
     [KEY_SOFTCAP_LOGITS] = "final_logit_softcapping",
     [KEY_SOFTCAP_ATTENTION] = "attn_logit_softcapping",
 };
@@ -231,8 +231,9 @@ enum status key_f32_list(const struct model_file *file, enum model_key key, uint
         if (!json_is_number(value))
             return error_set(error, ST_INVALID, "key %s: entry %u is %s, want a number",
                              config_name(key, name), i, json_kind(value));
-        out[i] = (float)json_number_value(value);
     }
+    for (uint32_t i = 0; i < count; i++)
+        out[i] = (float)json_number_value(json_array_get(list, i));
     return ST_OK;
 }
 

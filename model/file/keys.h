@@ -80,8 +80,8 @@ enum model_key {
     /* The two keys are in newer GGUF files of models with latent attention: the dimensions of a
      * head's query, and of a head's value. In these files, KEY_HEAD_DIM and KEY_LATENT_VALUE have
      * the dimensions of the latent vector instead. */
-    KEY_LATENT_KEY_OWN,
-    KEY_LATENT_VALUE_OWN,
+    KEY_LATENT_HEAD_DIM,
+    KEY_LATENT_HEAD_VALUE,
     KEY_COUNT
 };
 
@@ -106,7 +106,7 @@ enum status key_text(const struct model_file *file, enum model_key key, struct m
 
 /* Reads a list of `count` numbers of config.json into out[0..count). Returns ST_NOT_FOUND for a
  * GGUF file or if config.json does not have the key, or ST_INVALID if the value is not a list of
- * `count` numbers. */
+ * `count` numbers. `out` is written only on success. */
 enum status key_f32_list(const struct model_file *file, enum model_key key, uint32_t count,
                          float *out, struct error *error);
 

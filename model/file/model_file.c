@@ -6,6 +6,7 @@
 #include "model/file/json_read.h"
 #include "model/file/vocabulary_read.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -132,7 +133,7 @@ const struct digest *model_file_digest(struct model_file *file)
 
 bool model_file_has_kv_scheme(const struct model_file *file)
 {
-    return file->quantization.has_kv_cache;
+    return file->quantization.has_kv_scheme;
 }
 
 uint64_t model_file_metadata_hash(const struct model_file *file)
@@ -145,9 +146,18 @@ uint64_t model_file_metadata_hash(const struct model_file *file)
     return hash;
 }
 
+static bool has_adapter(const struct model_file *file, const char *name)
+{
+    for (uint32_t i = 0; i < file->adapter_count; i++)
+        if (strcmp(file->adapters[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 enum status model_file_adapter_add(struct model_file *file, const char *name, const char *path,
                                    struct error *error)
 {
+    assert(strlen(name) < ADAPTER_NAME_BYTES && !has_adapter(file, name));
     if (file->adapter_count == LIMIT_ADAPTERS)
         return error_set(error, ST_TOO_LARGE, "more than %d adapters", LIMIT_ADAPTERS);
     enum status status = adapter_open(path, &file->adapters[file->adapter_count].adapter, error);
@@ -208,16 +218,16 @@ const char *model_file_tensor_name(const struct model_file *file, enum model_rol
 
 const struct mapped_tensor *model_file_tensor_at(const struct model_file *file, size_t index,
                                                  enum model_role *role_out, uint32_t *layer_out,
-                                                 bool *known_out)
+                                                 bool *has_role_out)
 {
     const struct mapped_tensor *t = file->folder != NULL ? folder_tensor_at(file->folder, index)
                                                          : gguf_tensor_at(file->gguf, index);
     char name[256];
     if (t == NULL)
         return NULL;
-    *known_out = role_find(file->naming, t->name, role_out, layer_out);
-    if (!*known_out && quantization_weights_name(t->name, name, sizeof(name)))
-        *known_out = role_find(file->naming, mapped_text_of(name), role_out, layer_out);
+    *has_role_out = role_find(file->naming, t->name, role_out, layer_out);
+    if (!*has_role_out && quantization_weights_name(t->name, name, sizeof(name)))
+        *has_role_out = role_find(file->naming, mapped_text_of(name), role_out, layer_out);
     return t;
 }
 
@@ -276,8 +286,9 @@ enum status model_file_vocabulary(struct model_file *file, const struct vocabula
 {
     enum status status = ST_OK;
     if (!file->vocabulary_read && file->folder != NULL)
-        status = vocabulary_read_json(file->folder, model_file_tensor_find(file, ROLE_EMBEDDING, 0),
-                                      &file->vocabulary, error);
+        status =
+            vocabulary_read_folder(file->folder, model_file_tensor_find(file, ROLE_EMBEDDING, 0),
+                                   &file->vocabulary, error);
     else if (!file->vocabulary_read)
         status = vocabulary_read_gguf(file->gguf, &file->vocabulary, error);
     if (status != ST_OK)
@@ -285,9 +296,4 @@ enum status model_file_vocabulary(struct model_file *file, const struct vocabula
     file->vocabulary_read = true;
     *out = &file->vocabulary;
     return ST_OK;
-}
-
-struct gguf *model_file_gguf(const struct model_file *file)
-{
-    return file->gguf;
 }

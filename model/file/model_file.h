@@ -14,7 +14,6 @@
 #include "model/file/roles.h"
 
 struct folder_part;
-struct gguf;
 struct model_file;
 struct vocabulary;
 
@@ -37,8 +36,10 @@ void model_file_close(struct model_file *file); /* NULL is fine. */
 
 /* Opens the adapter (adapter.h) in the folder at `path`, and adds the adapter to the model under
  * the name `name`. model_file_digest and model_file_metadata_hash then also cover the adapter, so
- * the caller must add all adapters before it calls these functions. Returns ST_TOO_LARGE if the
- * model already has LIMIT_ADAPTERS adapters, or an error of adapter_open. */
+ * the caller must add all adapters before it calls these functions. Requires that `name` is shorter
+ * than ADAPTER_NAME_BYTES and that no other adapter of the model has the name (config_check refuses
+ * other names). Returns ST_TOO_LARGE if the model already has LIMIT_ADAPTERS adapters, or an error
+ * of adapter_open. */
 enum status model_file_adapter_add(struct model_file *file, const char *name, const char *path,
                                    struct error *error);
 /* Returns the number of added adapters. */
@@ -71,12 +72,13 @@ const struct mapped_tensor *model_file_tensor_find_expert(const struct model_fil
  * does not have the tensor. Returns `out`. */
 const char *model_file_tensor_name(const struct model_file *file, enum model_role role,
                                    uint32_t layer, char out[ROLE_NAME_BYTES]);
-/* Returns tensor `index` of all tensors, counted from 0; NULL = there are fewer tensors. *known_out
- * tells whether the tensor has a role; if not, *role_out and *layer_out are not written. A tensor
- * of scales, or of another part of quantised weights, has the role of the weights. */
+/* Returns tensor `index` of all tensors, counted from 0; NULL = there are fewer tensors.
+ * *has_role_out tells whether the tensor has a role; if not, *role_out and *layer_out are not
+ * written. A tensor of scales, or of another part of quantised weights, has the role of the
+ * weights. */
 const struct mapped_tensor *model_file_tensor_at(const struct model_file *file, size_t index,
                                                  enum model_role *role_out, uint32_t *layer_out,
-                                                 bool *known_out);
+                                                 bool *has_role_out);
 
 /* Describes rows [first, first + count) of a matrix, with their elements and scales, for
  * compute_ops.matrix_open. If a tensor has several matrices, such as those of all experts, the rows
@@ -97,11 +99,8 @@ bool model_file_is_folder(const struct model_file *file); /* false = the model i
 struct mapped_text model_file_name(const struct model_file *file);
 
 /* Stores the model's vocabulary, which is read at the first call. `file` owns *out. Returns the
- * errors of vocabulary_read_gguf or vocabulary_read_json (vocabulary_read.h). */
+ * errors of vocabulary_read_gguf or vocabulary_read_folder (vocabulary_read.h). */
 enum status model_file_vocabulary(struct model_file *file, const struct vocabulary **out,
                                   struct error *error);
-
-/* Returns the GGUF file; NULL = the model is a folder. Only tests call this function. */
-struct gguf *model_file_gguf(const struct model_file *file);
 
 #endif

@@ -1,4 +1,4 @@
-/* model_pooling: see the header. */
+/* pooling: see the header. */
 #include "model/file/pooling.h"
 
 #include "model/file/gguf.h"

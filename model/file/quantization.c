@@ -109,8 +109,8 @@ static enum status read_compressed(const struct quantization_reader *r, struct q
     json_t *groups = json_object_get(r->config, "config_groups"), *group;
     const char *name;
     const bool packed = quantization_is_text(format, "pack-quantized");
-    out->has_kv_cache = !quantization_is_empty(json_object_get(r->config, "kv_cache_scheme"));
-    if (out->has_kv_cache && quantization_is_empty(groups))
+    out->has_kv_scheme = !quantization_is_empty(json_object_get(r->config, "kv_cache_scheme"));
+    if (out->has_kv_scheme && quantization_is_empty(groups))
         return ST_OK; /* The weights are not quantised. */
     const bool integers = packed || quantization_is_text(format, "int-quantized");
     if (!quantization_is_empty(format) && !integers &&
@@ -244,7 +244,7 @@ static enum status check_tensors(struct quantization *q, const struct folder *f,
             continue;
         const struct mapped_tensor *of = folder_tensor_find(f, name);
         if (of != NULL && scale_find(cache_scales, CACHE_SCALES, t->name, name, sizeof(name))) {
-            q->has_kv_cache = true;
+            q->has_kv_scheme = true;
             continue;
         }
         if (q->scales == QUANTIZATION_NONE && of != NULL && q->packed.format != PACKED_NONE)

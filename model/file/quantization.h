@@ -27,7 +27,7 @@ struct quantization {
     const char *suffix;
     struct packed_settings packed; /* How weights are packed, if they are integers. */
     /* The files ask for quantised KV, or have scales for quantised KV. cleave ignores both. */
-    bool has_kv_cache;
+    bool has_kv_scheme;
 };
 
 /* Reads the key quantization_config of config.json, calls packed_tensors_add, and checks that all

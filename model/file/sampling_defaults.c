@@ -59,14 +59,14 @@ static enum status read_folder(const struct folder *folder, float values[RULES],
     return status;
 }
 
-/* top_k is an integer in GGUF files, the others are floats. */
+/* top_k is an integer in GGUF files, and may be negative; the others are floats. */
 static enum status gguf_number(const struct gguf *gguf, const struct rule *rule, float *out,
                                struct error *error)
 {
-    uint32_t whole = 0;
+    int64_t whole = 0;
     if (!rule->whole)
         return gguf_get_f32(gguf, rule->gguf, out, error);
-    enum status status = gguf_get_u32(gguf, rule->gguf, &whole, error);
+    enum status status = gguf_get_i64(gguf, rule->gguf, &whole, error);
     if (status == ST_OK)
         *out = (float)whole;
     return status;

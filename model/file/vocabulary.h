@@ -118,7 +118,7 @@ struct vocabulary {
     /* VOCABULARY_YES: a word that is itself a token becomes this token. VOCABULARY_NO: the word's
      * bytes are merged. VOCABULARY_UNSET: with VOCABULARY_BYTES, the default of
      * `splitter`; otherwise NO. */
-    enum vocabulary_setting words_first;
+    enum vocabulary_setting whole_words_first;
     /* Whether a text begins with BOS. VOCABULARY_UNSET: with VOCABULARY_BYTES, the default of
      * `splitter`; otherwise YES. */
     enum vocabulary_setting add_bos;

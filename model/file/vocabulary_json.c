@@ -266,8 +266,8 @@ static enum status read_all(const struct folder *f, struct vocabulary *v, struct
     return status;
 }
 
-enum status vocabulary_read_json(const struct folder *f, const struct mapped_tensor *embedding,
-                                 struct vocabulary *out, struct error *error)
+enum status vocabulary_read_folder(const struct folder *f, const struct mapped_tensor *embedding,
+                                   struct vocabulary *out, struct error *error)
 {
     struct vocabulary v = {
         .bos = VOCABULARY_NO_TOKEN, .eos = VOCABULARY_NO_TOKEN, .unknown = VOCABULARY_NO_TOKEN};

@@ -230,7 +230,7 @@ enum status vocabulary_json_tokens(const json_t *root, struct vocabulary *v, str
     if (unigram && v->unknown >= v->count && v->unknown != VOCABULARY_NO_TOKEN)
         return error_set(error, ST_INVALID, FILE_NAME ": model/unk_id: want an id below %u",
                          v->count);
-    v->words_first = says_true(model, "ignore_merges") ? VOCABULARY_YES : VOCABULARY_NO;
+    v->whole_words_first = says_true(model, "ignore_merges") ? VOCABULARY_YES : VOCABULARY_NO;
     return ST_OK;
 }
 

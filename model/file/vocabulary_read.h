@@ -1,6 +1,6 @@
 /* vocabulary_read: the readers of vocabularies, one for each file format. They have no state, and
  * run on the thread that uses the struct model_file. model_file.c calls vocabulary_read_gguf and
- * vocabulary_read_json; the files vocabulary_*.c call the other functions. The readers check the
+ * vocabulary_read_folder; the files vocabulary_*.c call the other functions. The readers check the
  * files. They build no tables for finding tokens (tokenizer_open does). */
 #ifndef MODEL_FILE_VOCABULARY_READ_H
 #define MODEL_FILE_VOCABULARY_READ_H
@@ -18,12 +18,12 @@ enum status vocabulary_read_gguf(const struct gguf *g, struct vocabulary *out, s
  * of the embedding matrix `embedding`; a row without a token in the files becomes an unused token.
  * The caller frees *out with vocabulary_done. Returns ST_INVALID (also if `embedding` is NULL),
  * ST_UNSUPPORTED or ST_NO_MEMORY on failure. *out is written only on success. */
-enum status vocabulary_read_json(const struct folder *f, const struct mapped_tensor *embedding,
-                                 struct vocabulary *out, struct error *error);
+enum status vocabulary_read_folder(const struct folder *f, const struct mapped_tensor *embedding,
+                                   struct vocabulary *out, struct error *error);
 
 /* The functions below that have a parameter v fill parts of *v. They require that v->count is the
- * number of rows of the embedding matrix, and return the errors of vocabulary_read_json. The caller
- * frees *v with vocabulary_done, also after an error. */
+ * number of rows of the embedding matrix, and return the errors of vocabulary_read_folder. The
+ * caller frees *v with vocabulary_done, also after an error. */
 
 /* ---- the tokenizers of folders without tokenizer.json ---- */
 
@@ -34,14 +34,14 @@ enum status vocabulary_read_sentencepiece(struct mapped_text file, struct vocabu
 enum status vocabulary_read_tekken(const struct json_t *root, struct vocabulary *v,
                                    struct error *error);
 
-/* ---- the parts of vocabulary_read_json; `root` is tokenizer.json ---- */
+/* ---- the parts of vocabulary_read_folder; `root` is tokenizer.json ---- */
 
 /* Reads normalizer, pre_tokenizer and post_processor into `kind`, `steps`, `splitter`,
  * `expressions`, `prefix`, blank_begins_word, unknown_fused, add_bos and `bos`. */
 enum status vocabulary_json_words(const struct json_t *root, struct vocabulary *v,
                                   struct error *error);
 /* Reads model and added_tokens into `tokens`, `types`, find_flags, long_scores, `unknown` and
- * words_first. Requires v->kind. */
+ * whole_words_first. Requires v->kind. */
 enum status vocabulary_json_tokens(const struct json_t *root, struct vocabulary *v,
                                    struct error *error);
 /* Reads model.merges into `merges`. Requires v->kind. */

@@ -217,7 +217,7 @@ enum status vocabulary_read_tekken(const json_t *root, struct vocabulary *v, str
             (void)put(&r, id, mapped_text_of(""), TOKEN_UNUSED);
     v->kind = VOCABULARY_BYTES;
     v->merges_by_id = true;
-    v->words_first = VOCABULARY_YES;
+    v->whole_words_first = VOCABULARY_YES;
     v->add_bos = VOCABULARY_YES;
     v->splitter = vocabulary_splitter_find(json_string_value(pattern));
     if (v->splitter.text == NULL)

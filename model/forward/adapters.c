@@ -61,12 +61,13 @@ static enum status check_shape(const struct loader *l, const struct mapped_tenso
                      t->name.text, t->dims[1], t->dims[0], rows, cols);
 }
 
-static struct compute_source source_of(const struct mapped_tensor *t)
+/* Describes the tensor. The caller frees *copy_out (load_aligned). data NULL = no memory. */
+static struct compute_source source_of(const struct mapped_tensor *t, void **copy_out)
 {
     return (struct compute_source){.type = t->type,
                                    .rows = (uint32_t)t->dims[1],
                                    .cols = (uint32_t)t->dims[0],
-                                   .data = t->data};
+                                   .data = load_aligned(t->data, t->bytes, copy_out)};
 }
 
 /* Returns where Hugging Face's files have a row of the model's order. */
@@ -79,22 +80,29 @@ static uint32_t file_row(const struct shape *shape, uint32_t row)
     return row - within + within % 2 * (dim / 2) + within / 2;
 }
 
-/* Writes the rank's columns of A, and its rows of B transposed. `line` has room for one row. */
-static void copy(const struct shape *shape, const struct mapped_tensor *a,
-                 const struct mapped_tensor *b, float scale, float *line, float *down, float *up)
+/* Writes the rank's columns of A, and its rows of B transposed. `line` has room for one row.
+ * Returns ST_OK or ST_NO_MEMORY. */
+static enum status copy(const struct shape *shape, const struct mapped_tensor *a,
+                        const struct mapped_tensor *b, float scale, float *line, float *down,
+                        float *up)
 {
-    const struct compute_source from_a = source_of(a), from_b = source_of(b);
+    void *copy_a, *copy_b;
+    const struct compute_source from_a = source_of(a, &copy_a), from_b = source_of(b, &copy_b);
+    const bool readable = from_a.data != NULL && from_b.data != NULL;
     const uint32_t rank = from_a.rows;
-    for (uint32_t r = 0; r < rank; r++) {
+    for (uint32_t r = 0; r < rank && readable; r++) {
         compute_source_row(&from_a, r, line);
         memcpy(down + (size_t)r * shape->cols.count, line + shape->cols.first,
                shape->cols.count * sizeof(float));
     }
-    for (uint32_t i = 0; i < shape->rows.count; i++) {
+    for (uint32_t i = 0; i < shape->rows.count && readable; i++) {
         compute_source_row(&from_b, file_row(shape, shape->rows.first + i), line);
         for (uint32_t r = 0; r < rank; r++)
             up[(size_t)r * shape->rows.count + i] = line[r] * scale;
     }
+    free(copy_a);
+    free(copy_b);
+    return readable ? ST_OK : ST_NO_MEMORY;
 }
 
 /* Finds the adapter's rank for a product and checks its two tensors; rank 0 = it has none. */
@@ -167,26 +175,29 @@ static enum status measure(const struct loader *l, uint32_t layer, enum adapter_
     return ST_OK;
 }
 
-/* Fills `host` with what `device` will hold. `line` has room for one row of a tensor. */
-static void fill(const struct loader *l, uint32_t layer, enum adapter_matrix matrix,
-                 const struct piece *piece, const float *device, float *line, float *host)
+/* Fills `host` with what `device` will hold. `line` has room for one row of a tensor.
+ * Returns ST_OK or ST_NO_MEMORY. */
+static enum status fill(const struct loader *l, uint32_t layer, enum adapter_matrix matrix,
+                        const struct piece *piece, const float *device, float *line, float *host)
 {
     const uint32_t count = l->m->adapter_count;
     const struct shape *shape = &piece->shape;
     struct compute_low_rank *each = (struct compute_low_rank *)(void *)host;
     size_t at = floats_of(count * sizeof(*each));
-    for (uint32_t i = 0; i < count; i++) {
+    enum status status = ST_OK;
+    for (uint32_t i = 0; i < count && status == ST_OK; i++) {
         const uint32_t rank = piece->ranks[i];
         const struct adapter *adapter = model_file_adapter(l->file, i);
         const size_t up = at + floats_of((size_t)rank * shape->cols.count * sizeof(float));
         if (rank == 0)
             continue;
         each[i] = (struct compute_low_rank){rank, device + at, device + up};
-        copy(shape, adapter_tensor(adapter, layer, matrix, false),
-             adapter_tensor(adapter, layer, matrix, true), adapter_scale(adapter, rank), line,
-             host + at, host + up);
+        status = copy(shape, adapter_tensor(adapter, layer, matrix, false),
+                      adapter_tensor(adapter, layer, matrix, true), adapter_scale(adapter, rank),
+                      line, host + at, host + up);
         at += matrices_floats(shape, rank);
     }
+    return status;
 }
 
 static enum status load_matrix_of(const struct loader *l, uint32_t layer,
@@ -205,13 +216,15 @@ static enum status load_matrix_of(const struct loader *l, uint32_t layer,
     if (status == ST_OK)
         status = ops->memory_allocate(l->m->compute, piece.floats, &device);
     if (status == ST_OK) {
-        fill(l, layer, matrix, &piece, device, line, host);
-        ops->memory_write(l->m->compute, device, host, piece.floats * sizeof(float));
+        /* adapters_unload frees the device's memory, also after an error. */
         *out = (struct compute_low_ranks){(const struct compute_low_rank *)(const void *)device,
                                           piece.shape.rows.count, piece.rank_max};
-    } else {
-        error_set(l->error, status, "no memory for adapters");
+        status = fill(l, layer, matrix, &piece, device, line, host);
     }
+    if (status == ST_OK)
+        ops->memory_write(l->m->compute, device, host, piece.floats * sizeof(float));
+    else
+        error_set(l->error, status, "no memory for adapters");
     free(host);
     free(line);
     return status;

@@ -159,14 +159,14 @@ static enum status load_expert_vectors(const struct loader *l, enum model_role r
 {
     const struct model_shard *own = &l->m->shard;
     const uint32_t count = each / step, all = own->expert_count * count;
-    enum status status = load_vectors(l, role, layer, each, l->m->hyper.experts.count);
+    enum status status = load_vectors_to_host(l, role, layer, each, l->m->hyper.experts.count);
     if (status != ST_OK)
         return status;
     for (uint32_t e = 0; e < own->expert_count; e++) /* Every element moves towards the front. */
         for (uint32_t i = 0; i < count; i++)
             l->host_vector[(size_t)e * count + i] =
                 l->host_vector[(size_t)(own->expert_first + e) * each + first + (size_t)step * i];
-    *out = load_vector_copy(l, load_whole(all));
+    *out = load_vector_to_device(l, load_whole(all));
     return ST_OK;
 }
 
@@ -174,7 +174,7 @@ static enum status load_biases(const struct loader *l, uint32_t layer, struct bi
 {
     const struct model_hyper *h = &l->m->hyper;
     const uint32_t ffn = h->experts.ffn;
-    const bool joined = tensor_is_there(l, ROLE_EXPERTS_GATE_UP_BIAS, layer);
+    const bool joined = loader_has_tensor(l, ROLE_EXPERTS_GATE_UP_BIAS, layer);
     const enum model_role gate = joined ? ROLE_EXPERTS_GATE_UP_BIAS : ROLE_EXPERTS_GATE_BIAS;
     const enum model_role up = joined ? ROLE_EXPERTS_GATE_UP_BIAS : ROLE_EXPERTS_UP_BIAS;
     const uint32_t step = joined ? 2 : 1;
@@ -247,7 +247,7 @@ static enum status load_shared(const struct loader *l, uint32_t layer,
         status = load_matrix(l, ROLE_SHARED_UP, layer, hidden, ffn, &into->shared_up);
     if (status == ST_OK)
         status = load_matrix(l, ROLE_SHARED_DOWN, layer, ffn, hidden, &into->shared_down);
-    if (status == ST_OK && tensor_is_there(l, ROLE_SHARED_ROUTER, layer))
+    if (status == ST_OK && loader_has_tensor(l, ROLE_SHARED_ROUTER, layer))
         status = load_f32_matrix(l, ROLE_SHARED_ROUTER, layer, h->hidden, 1, &into->shared_router);
     return status;
 }
@@ -258,15 +258,15 @@ enum status load_experts(const struct loader *l, uint32_t layer, struct model_la
     struct model_layer_experts *experts = &into->experts;
     enum status status =
         load_f32_matrix(l, ROLE_ROUTER, layer, h->hidden, h->experts.count, &experts->router);
-    if (status == ST_OK && tensor_is_there(l, ROLE_ROUTER_CHOICE_BIAS, layer)) {
-        status = load_vector(l, ROLE_ROUTER_CHOICE_BIAS, layer, h->experts.count);
+    if (status == ST_OK && loader_has_tensor(l, ROLE_ROUTER_CHOICE_BIAS, layer)) {
+        status = load_vector_to_host(l, ROLE_ROUTER_CHOICE_BIAS, layer, h->experts.count);
         if (status == ST_OK)
-            experts->choice_bias = load_vector_copy(l, load_whole(h->experts.count));
+            experts->choice_bias = load_vector_to_device(l, load_whole(h->experts.count));
     }
     if (status == ST_OK && h->experts.biases) {
-        status = load_vector(l, ROLE_ROUTER_BIAS, layer, h->experts.count);
+        status = load_vector_to_host(l, ROLE_ROUTER_BIAS, layer, h->experts.count);
         if (status == ST_OK)
-            experts->router_bias = load_vector_copy(l, load_whole(h->experts.count));
+            experts->router_bias = load_vector_to_device(l, load_whole(h->experts.count));
     }
     if (status == ST_OK)
         status = load_routed(l, layer, experts);

@@ -1,4 +1,4 @@
-/* forward_finals: computes the final vectors of rows, and adds them up. On the host: a few rows of
+/* finals: computes the final vectors of rows, and adds them up. On the host: a few rows of
  * `hidden` numbers are cheap beside the layers that made them, and the results are the same on
  * every device. */
 #include "model/forward/forward_state.h"

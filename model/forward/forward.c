@@ -62,7 +62,7 @@ static struct cost cost_of(const struct model *m)
     return (struct cost){
         .window = h->window,
         .windowed = (double)windowed / (m->last_layer - m->first_layer),
-        .row = h->hidden * (2 * q + 2 * kv + 3.0 * model_ffn_used(h)),
+        .row = h->hidden * (2 * q + 2 * kv + 3.0 * model_ffn_rows_used(h)),
         .token = {ATTENTION_COST_PROMPT * 2 * q, ATTENTION_COST_DECODE * 2 * q},
     };
 }
@@ -103,7 +103,7 @@ static void lane_take(struct forward_lane *lane, const struct forward_batch *bat
                       uint32_t end)
 {
     lane->first_row = first;
-    lane->batch = forward_part(&batch->batch, first, end - first, lane->sequences);
+    lane->batch = forward_batch_rows(&batch->batch, first, end - first, lane->sequences);
     lane->logits_first = 0;
     while (lane->logits_first < batch->logits_count &&
            batch->logits_rows[lane->logits_first] < first)

@@ -15,21 +15,22 @@ enum status forward_group_open(struct forward *f, struct error *error)
         return ST_OK;
     for (uint32_t rank = 0; rank < own->rank_count; rank++) {
         struct model_shard other;
-        enum status status = model_shard_of(&f->m->hyper, rank, own->rank_count, &other, error);
+        enum status status =
+            model_shard_compute(&f->m->hyper, rank, own->rank_count, &other, error);
         if (status != ST_OK)
             return status;
         f->vocab_counts[rank] = other.vocab_count;
     }
-    f->own_ids = calloc(f->rows_max, sizeof(*f->own_ids));
-    return f->own_ids != NULL ? ST_OK : ST_NO_MEMORY;
+    f->slice_ids = calloc(f->rows_max, sizeof(*f->slice_ids));
+    return f->slice_ids != NULL ? ST_OK : ST_NO_MEMORY;
 }
 
 const uint32_t *forward_group_ids(struct forward *f, const struct forward_batch *batch)
 {
     /* Ids before the slice wrap around to very large numbers. */
     for (uint32_t i = 0; i < batch->batch.row_count; i++)
-        f->own_ids[i] = batch->token_ids[i] - f->m->shard.vocab_first;
-    return f->own_ids;
+        f->slice_ids[i] = batch->token_ids[i] - f->m->shard.vocab_first;
+    return f->slice_ids;
 }
 
 void forward_group_add(const struct forward *f, struct compute *c, uint32_t row_count,

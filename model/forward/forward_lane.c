@@ -48,8 +48,8 @@ static uint32_t chunk_at(const struct forward_lane *lane, uint32_t first, uint32
     return row_count - first < rows ? row_count - first : rows;
 }
 
-struct compute_batch forward_part(const struct compute_batch *batch, uint32_t first, uint32_t count,
-                                  struct compute_sequence *sequences)
+struct compute_batch forward_batch_rows(const struct compute_batch *batch, uint32_t first,
+                                        uint32_t count, struct compute_sequence *sequences)
 {
     uint32_t used = 0;
     for (uint32_t i = 0; i < batch->sequence_count; i++) {
@@ -192,7 +192,7 @@ void forward_lane_qkv(struct forward *f, struct forward_lane *lane,
         float *const results[] = {q, lane->k, lane->v};
         struct compute_batch part = batch;
         if (count < part.row_count)
-            part = forward_part(&batch, first, count, lane->part_sequences);
+            part = forward_batch_rows(&batch, first, count, lane->part_sequences);
         lane_norm(f, lane, lane_x + (size_t)first * h->hidden, NULL, count, w->attention_norm,
                   w->attention_norm_bias);
         if (h->latent.rank != 0) {
@@ -280,7 +280,7 @@ static void feed_forward(struct forward *f, struct forward_lane *lane, const str
         }
         struct compute_batch part = *rows->batch;
         if (count < row_count)
-            part = forward_part(rows->batch, first, count, lane->part_sequences);
+            part = forward_batch_rows(rows->batch, first, count, lane->part_sequences);
         lane_norm(f, lane, x, NULL, count, w->ffn_norm, w->ffn_norm_bias);
         ops->matmul(c, matrices + first_matrix, biases + first_matrix, 2 - first_matrix,
                     lane->hidden, count, results + first_matrix);

@@ -355,7 +355,7 @@ void forward_close(struct forward *f)
     free(f->host_logits);
     free(f->host_norm);
     free(f->host_row);
-    free(f->own_ids);
+    free(f->slice_ids);
     free(f->tail_rows);
     free(f);
 }

@@ -114,9 +114,9 @@ struct forward {
     float *logits_part;
     /* [rows_max] token ids as row numbers of the rank's slice of the embedding; NULL = the stage
      * has one rank. */
-    uint32_t *own_ids;
+    uint32_t *slice_ids;
     uint32_t vocab_counts[MODEL_RANKS_MAX]; /* vocab_count of each rank, if there are several. */
-    const uint32_t *token_ids; /* Token ids of the last batch: the caller's, or own_ids. */
+    const uint32_t *token_ids; /* Token ids of the last batch: the caller's, or slice_ids. */
     const float *finals;       /* forward_batch.finals of the last batch. */
     /* Copy of the logits for the host; NULL = the host reads the device's memory, or there are no
      * logits. */
@@ -199,8 +199,8 @@ enum status forward_finals_open(struct forward *f);
 uint32_t forward_lanes_rows(const struct forward *f);
 /* Returns rows [first, first + count) of `batch` as a batch. Writes the sequences of this batch to
  * `sequences`, which must stay valid while the batch is used. */
-struct compute_batch forward_part(const struct compute_batch *batch, uint32_t first, uint32_t count,
-                                  struct compute_sequence *sequences);
+struct compute_batch forward_batch_rows(const struct compute_batch *batch, uint32_t first,
+                                        uint32_t count, struct compute_sequence *sequences);
 /* Fills in lane->group_sequences from lane->batch. */
 void forward_lane_groups(const struct forward *f, struct forward_lane *lane);
 /* Writes the embeddings of the lane's tokens to the residual stream. In a draft layer, writes the
@@ -247,10 +247,10 @@ void forward_vocabulary(const struct forward *f, const struct forward_lane *lane
 /* The functions below are in forward_group.c. Except forward_group_open, they require several
  * ranks. Each rank of a stage has the whole residual stream. */
 
-/* Allocates own_ids and computes vocab_counts; with one rank, does nothing. Returns ST_NO_MEMORY,
- * or an error of model_shard_of. */
+/* Allocates slice_ids and computes vocab_counts; with one rank, does nothing. Returns ST_NO_MEMORY,
+ * or an error of model_shard_compute. */
 enum status forward_group_open(struct forward *f, struct error *error);
-/* Returns f->own_ids: the batch's token ids as row numbers of this rank's slice of the embedding.
+/* Returns f->slice_ids: the batch's token ids as row numbers of this rank's slice of the embedding.
  * An id outside the slice becomes a number beyond the end of the slice. */
 const uint32_t *forward_group_ids(struct forward *f, const struct forward_batch *batch);
 /* Adds the sum of y over the ranks to x. post_norm: the function adds the RMSNorm of the sum; NULL

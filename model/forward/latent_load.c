@@ -119,9 +119,9 @@ static enum status load_query(const struct loader *l, uint32_t layer, struct mod
         return load_matrix(l, ROLE_Q, layer, hidden, q, &into->q);
     enum status status = load_matrix(l, ROLE_Q_A, layer, hidden, low, &into->latent.q_a);
     if (status == ST_OK)
-        status = load_vector(l, ROLE_Q_A_NORM, layer, rank);
+        status = load_vector_to_host(l, ROLE_Q_A_NORM, layer, rank);
     if (status == ST_OK)
-        into->latent.q_norm = load_vector_copy(l, low);
+        into->latent.q_norm = load_vector_to_device(l, low);
     return status == ST_OK ? load_matrix(l, ROLE_Q_B, layer, low, q, &into->latent.q_b) : status;
 }
 
@@ -141,10 +141,10 @@ enum status load_latent(const struct loader *l, uint32_t layer, struct model_lay
     if (status == ST_OK)
         status = load_matrix(l, ROLE_KV_A, layer, hidden, latent, &into->latent.latent);
     if (status == ST_OK)
-        status = load_vector(l, ROLE_KV_A_NORM, layer, rank);
+        status = load_vector_to_host(l, ROLE_KV_A_NORM, layer, rank);
     if (status == ST_OK)
-        into->latent.norm = load_vector_copy(l, load_whole(rank));
-    if (status != ST_OK || !tensor_is_there(l, ROLE_K_B, layer))
+        into->latent.norm = load_vector_to_device(l, load_whole(rank));
+    if (status != ST_OK || !loader_has_tensor(l, ROLE_K_B, layer))
         return status != ST_OK ? status : load_heads(l, layer, &into->latent);
     status = load_apart(l, ROLE_K_B, layer, h->latent.plain, rank, &into->latent.absorb);
     if (status == ST_OK)

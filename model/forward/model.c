@@ -67,14 +67,14 @@ static enum status check_known(const struct loader *l, const struct model_hyper 
 static enum status load_norm_part(const struct loader *l, enum model_role role, uint32_t layer,
                                   struct load_part part, const float **out)
 {
-    enum status status = load_vector(l, role, layer, part.total);
+    enum status status = load_vector_to_host(l, role, layer, part.total);
     if (status != ST_OK)
         return status;
     const bool last = role == ROLE_OUTPUT_NORM || role == ROLE_DRAFT_OUTPUT_NORM;
     const float factor = last ? l->m->hyper.logit_scale : 1;
     for (uint32_t i = 0; i < part.total; i++)
         l->host_vector[i] = (l->host_vector[i] + l->m->hyper.norm_offset) * factor;
-    *out = load_vector_copy(l, part);
+    *out = load_vector_to_device(l, part);
     return ST_OK;
 }
 
@@ -88,12 +88,27 @@ static enum status load_norm(const struct loader *l, enum model_role role, uint3
 static enum status load_bias(const struct loader *l, enum model_role role, uint32_t layer,
                              bool required, struct load_part part, const float **out)
 {
-    if (!required && !tensor_is_there(l, role, layer))
+    if (!required && !loader_has_tensor(l, role, layer))
         return ST_OK;
-    enum status status = load_vector(l, role, layer, part.total);
+    enum status status = load_vector_to_host(l, role, layer, part.total);
     if (status == ST_OK)
-        *out = load_vector_copy(l, part);
+        *out = load_vector_to_device(l, part);
     return status;
+}
+
+/* Refuses a bias that belongs to a part of a joined tensor: the part's own bias is not loaded, and
+ * leaving it out would give wrong numbers. */
+static enum status refuse_bias(const struct loader *l, enum model_role role, uint32_t layer,
+                               enum model_role joined)
+{
+    char name[ROLE_NAME_BYTES];
+    const struct mapped_tensor *t = model_file_tensor_find(l->file, role, layer);
+    if (t == NULL)
+        return ST_OK;
+    return error_set(l->error, ST_UNSUPPORTED,
+                     "tensor %.*s: a bias beside the joined tensor %s is not supported",
+                     (int)(t->name.bytes < 200 ? t->name.bytes : 200), t->name.text,
+                     model_file_tensor_name(l->file, joined, layer, name));
 }
 
 /* Loads the bias of a norm, if the file has it. */
@@ -107,13 +122,13 @@ static enum status load_norm_bias(const struct loader *l, enum model_role role, 
 static enum status load_output_bias(const struct loader *l, enum model_role role,
                                     struct load_part part, const float **out)
 {
-    if (!tensor_is_there(l, role, 0))
+    if (!loader_has_tensor(l, role, 0))
         return ST_OK;
-    enum status status = load_vector(l, role, 0, part.total);
+    enum status status = load_vector_to_host(l, role, 0, part.total);
     for (uint32_t i = 0; status == ST_OK && i < part.total; i++)
         l->host_vector[i] *= l->m->hyper.logit_scale;
     if (status == ST_OK)
-        *out = load_vector_copy(l, part);
+        *out = load_vector_to_device(l, part);
     return status;
 }
 
@@ -164,10 +179,10 @@ static enum status load_sinks(const struct loader *l, uint32_t i, struct model_l
     const uint32_t heads = l->m->hyper.head_count;
     if (!l->m->hyper.sinks)
         return ST_OK;
-    enum status status = load_vector(l, ROLE_SINKS, i, heads);
+    enum status status = load_vector_to_host(l, ROLE_SINKS, i, heads);
     if (status == ST_OK)
         into->sinks =
-            load_vector_copy(l, (struct load_part){own->head_first, own->head_count, heads});
+            load_vector_to_device(l, (struct load_part){own->head_first, own->head_count, heads});
     return status;
 }
 
@@ -205,7 +220,13 @@ static enum status load_qkv_joined(const struct loader *l, uint32_t i, struct mo
     const struct load_part q = part_within(own_q, 0, all);
     const struct load_part k = part_within(own_kv, own_q.total, all);
     const struct load_part v = part_within(own_kv, own_q.total + own_kv.total, all);
-    enum status status = load_matrix(l, ROLE_QKV, i, hidden, q, &into->q);
+    enum status status = refuse_bias(l, ROLE_Q_BIAS, i, ROLE_QKV);
+    if (status == ST_OK)
+        status = refuse_bias(l, ROLE_K_BIAS, i, ROLE_QKV);
+    if (status == ST_OK)
+        status = refuse_bias(l, ROLE_V_BIAS, i, ROLE_QKV);
+    if (status == ST_OK)
+        status = load_matrix(l, ROLE_QKV, i, hidden, q, &into->q);
     if (status == ST_OK)
         status = load_matrix(l, ROLE_QKV, i, hidden, k, &into->k);
     if (status == ST_OK)
@@ -232,7 +253,7 @@ static enum status load_attention(const struct loader *l, uint32_t i, struct mod
         status = load_norm_bias(l, ROLE_ATTENTION_NORM_BIAS, i, &into->attention_norm_bias);
     if (status == ST_OK && h->latent.rank != 0)
         status = load_latent(l, i, into);
-    else if (status == ST_OK && tensor_is_there(l, ROLE_QKV, i))
+    else if (status == ST_OK && loader_has_tensor(l, ROLE_QKV, i))
         status = load_qkv_joined(l, i, into);
     else if (status == ST_OK)
         status = load_qkv(l, i, into);
@@ -249,11 +270,11 @@ static enum status load_attention(const struct loader *l, uint32_t i, struct mod
  * files it has the name of up. */
 static enum model_role joined_gate_up(const struct loader *l, uint32_t i)
 {
-    if (tensor_is_there(l, ROLE_GATE_UP, i))
+    if (loader_has_tensor(l, ROLE_GATE_UP, i))
         return ROLE_GATE_UP;
     const struct mapped_tensor *up = model_file_tensor_find(l->file, ROLE_UP, i);
     const bool joined = up != NULL && up->dim_count == 2 && !l->m->hyper.plain_ffn &&
-                        !tensor_is_there(l, ROLE_GATE, i) &&
+                        !loader_has_tensor(l, ROLE_GATE, i) &&
                         up->dims[1] == 2 * (uint64_t)l->m->hyper.ffn;
     return joined ? ROLE_UP : ROLE_COUNT;
 }
@@ -270,10 +291,12 @@ static enum status load_gate_up(const struct loader *l, uint32_t i, struct load_
         status = load_matrix(l, apart ? ROLE_GATE : joined, i, hidden, gate, &into->gate);
     if (status == ST_OK)
         status = load_matrix(l, apart ? ROLE_UP : joined, i, hidden, up, &into->up);
-    if (status == ST_OK && apart)
-        status = load_bias(l, ROLE_GATE_BIAS, i, false, ffn, &into->gate_bias);
-    if (status == ST_OK && apart)
-        status = load_bias(l, ROLE_UP_BIAS, i, false, ffn, &into->up_bias);
+    if (status == ST_OK)
+        status = apart ? load_bias(l, ROLE_GATE_BIAS, i, false, ffn, &into->gate_bias)
+                       : refuse_bias(l, ROLE_GATE_BIAS, i, joined);
+    if (status == ST_OK)
+        status = apart ? load_bias(l, ROLE_UP_BIAS, i, false, ffn, &into->up_bias)
+                       : refuse_bias(l, ROLE_UP_BIAS, i, joined);
     return status;
 }
 
@@ -290,7 +313,7 @@ static enum status load_ffn(const struct loader *l, uint32_t i, struct model_lay
         status = load_norm(l, ROLE_FFN_NORM, i, h->hidden, &into->ffn_norm);
     if (status == ST_OK && !h->parallel)
         status = load_norm_bias(l, ROLE_FFN_NORM_BIAS, i, &into->ffn_norm_bias);
-    if (status == ST_OK && h->experts.count > 0 && tensor_is_there(l, ROLE_ROUTER, i))
+    if (status == ST_OK && h->experts.count > 0 && loader_has_tensor(l, ROLE_ROUTER, i))
         return load_experts(l, i, into);
     if (status == ST_OK)
         status = load_gate_up(l, i, hidden, ffn, into);
@@ -309,7 +332,7 @@ static enum status load_ends(const struct loader *l)
     const struct model_hyper *h = &m->hyper;
     const struct load_part hidden = load_whole(h->hidden);
     const struct load_part vocab = {m->shard.vocab_first, m->shard.vocab_count, h->vocab};
-    bool own_output = tensor_is_there(l, ROLE_OUTPUT, 0);
+    bool own_output = loader_has_tensor(l, ROLE_OUTPUT, 0);
     enum status status = ST_OK;
     if (model_has_first(m))
         status = load_matrix(l, ROLE_EMBEDDING, 0, hidden, vocab, &m->embedding);
@@ -351,7 +374,7 @@ static enum status load_draft(const struct loader *l, uint32_t layer)
 static enum model_role role_or_own(const struct loader *l, enum model_role own,
                                    enum model_role role, uint32_t layer)
 {
-    return tensor_is_there(l, own, layer) ? own : role;
+    return loader_has_tensor(l, own, layer) ? own : role;
 }
 
 /* Loads what is outside the draft layer `layer`. */
@@ -365,7 +388,7 @@ static enum status load_draft_ends(const struct loader *l, uint32_t layer)
     enum status status = load_matrix(l, embedding, layer, hidden, vocab, &m->embedding);
     if (status == ST_OK)
         status = load_norm(l, norm, layer, m->hyper.hidden, &m->output_norm);
-    if (status == ST_OK && output == ROLE_OUTPUT && !tensor_is_there(l, ROLE_OUTPUT, 0))
+    if (status == ST_OK && output == ROLE_OUTPUT && !loader_has_tensor(l, ROLE_OUTPUT, 0))
         output = ROLE_EMBEDDING;
     if (status == ST_OK)
         status = load_matrix(l, output, layer, hidden, vocab, &m->output);
@@ -453,7 +476,7 @@ enum status model_open(const struct model_file *file, const struct model_options
                          " of a model that has layers 0 to %" PRIu32,
                          first, last == 0 ? 0 : last - 1, hyper.layer_count - 1);
     struct model_shard shard;
-    status = model_shard_of(&hyper, options->rank, options->ranks, &shard, error);
+    status = model_shard_compute(&hyper, options->rank, options->ranks, &shard, error);
     if (status != ST_OK)
         return status;
     if (!model_shard_is_whole(&shard) && options->ops->group == NULL)

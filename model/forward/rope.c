@@ -60,7 +60,7 @@ static enum status read_tensor(const struct loader *l, enum model_role role)
 {
     const uint32_t count = l->m->hyper.rope_dim / 2;
     char name[ROLE_NAME_BYTES];
-    enum status status = load_vector(l, role, 0, count);
+    enum status status = load_vector_to_host(l, role, 0, count);
     for (uint32_t i = 0; status == ST_OK && i < count; i++)
         if (!(l->host_vector[i] > 0.0f) || !isfinite(l->host_vector[i]))
             return error_set(
@@ -85,7 +85,7 @@ static enum status read_divisors(const struct loader *l, const float **out)
     const struct model_hyper *h = &l->m->hyper;
     enum status status = ST_OK;
     *out = l->host_vector;
-    if (tensor_is_there(l, ROLE_ROPE_FACTORS, 0))
+    if (loader_has_tensor(l, ROLE_ROPE_FACTORS, 0))
         return read_tensor(l, ROLE_ROPE_FACTORS);
     switch (h->rope_scaling.kind) {
     case MODEL_ROPE_PLAIN:

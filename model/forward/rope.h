@@ -9,8 +9,8 @@
 #include "model/forward/weights_load.h"
 
 /* Opens l->m->rope and, if model_hyper.local_freq_base is not 0, l->m->local_rope. Returns
- * ST_INVALID if a divisor is not a finite number above 0, or an error of load_vector, key_f32_list
- * or compute_ops.rope_open. */
+ * ST_INVALID if a divisor is not a finite number above 0, or an error of load_vector_to_host,
+ * key_f32_list or compute_ops.rope_open. */
 enum status rope_load(const struct loader *l);
 
 #endif

@@ -88,8 +88,8 @@ static enum status check(const struct model_hyper *hyper, uint32_t rank, uint32_
     return status == ST_OK ? check_experts(&hyper->experts, ranks, error) : status;
 }
 
-enum status model_shard_of(const struct model_hyper *hyper, uint32_t rank, uint32_t rank_count,
-                           struct model_shard *out, struct error *error)
+enum status model_shard_compute(const struct model_hyper *hyper, uint32_t rank, uint32_t rank_count,
+                                struct model_shard *out, struct error *error)
 {
     const uint32_t ranks = rank_count == 0 && rank == 0 ? 1 : rank_count;
     if (ranks != 1 || rank != 0) {

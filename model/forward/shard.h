@@ -2,8 +2,8 @@
  * Megatron-LM, section 3). A slice has some heads of q, k and v, with their columns of attention's
  * output matrix; some rows of gate and up, with their columns of down; some whole experts; and some
  * rows of the embedding and of the vocabulary matrix. machine/executor/stage_plan.c, model.c and
- * forward_group.c call model_shard_of; machine/executor/ and model/forward/ read the result. It has
- * no state, and any thread may call it. It loads no weights and knows no device. */
+ * forward_group.c call model_shard_compute; machine/executor/ and model/forward/ read the result.
+ * It has no state, and any thread may call it. It loads no weights and knows no device. */
 #ifndef MODEL_FORWARD_SHARD_H
 #define MODEL_FORWARD_SHARD_H
 
@@ -41,8 +41,8 @@ struct model_shard {
  * 1. Returns ST_INVALID if `rank` is out of range, if rank_count is above MODEL_RANKS_MAX, or if
  * there are more ranks than KV heads (with latent attention, than query heads), than quantisation
  * blocks in a row of down, than experts, or than tokens in the vocabulary. */
-enum status model_shard_of(const struct model_hyper *hyper, uint32_t rank, uint32_t rank_count,
-                           struct model_shard *out, struct error *error);
+enum status model_shard_compute(const struct model_hyper *hyper, uint32_t rank, uint32_t rank_count,
+                                struct model_shard *out, struct error *error);
 
 /* Returns true if the stage has one rank, whose slice is the whole layer. */
 static inline bool model_shard_is_whole(const struct model_shard *shard)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool tensor_is_there(const struct loader *l, enum model_role role, uint32_t layer)
+bool loader_has_tensor(const struct loader *l, enum model_role role, uint32_t layer)
 {
     return model_file_tensor_find(l->file, role, layer) != NULL;
 }
@@ -185,14 +185,14 @@ enum status load_f32_matrix(const struct loader *l, enum model_role role, uint32
     return ST_OK;
 }
 
-enum status load_vector(const struct loader *l, enum model_role role, uint32_t layer,
-                        uint32_t count)
+enum status load_vector_to_host(const struct loader *l, enum model_role role, uint32_t layer,
+                                uint32_t count)
 {
-    return load_vectors(l, role, layer, count, 0);
+    return load_vectors_to_host(l, role, layer, count, 0);
 }
 
-enum status load_vectors(const struct loader *l, enum model_role role, uint32_t layer,
-                         uint32_t count, uint32_t stack)
+enum status load_vectors_to_host(const struct loader *l, enum model_role role, uint32_t layer,
+                                 uint32_t count, uint32_t stack)
 {
     const struct mapped_tensor *t;
     char name[ROLE_NAME_BYTES];
@@ -211,7 +211,7 @@ enum status load_vectors(const struct loader *l, enum model_role role, uint32_t 
     return ST_OK;
 }
 
-const float *load_vector_copy(const struct loader *l, struct load_part part)
+const float *load_vector_to_device(const struct loader *l, struct load_part part)
 {
     struct model *m = l->m;
     const float *from = l->host_vector + part.first;

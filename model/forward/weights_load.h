@@ -38,7 +38,7 @@ static inline struct load_part load_heads_part(const struct model *m, uint32_t e
 }
 
 /* Returns true if the model's files have this tensor. */
-bool tensor_is_there(const struct loader *l, enum model_role role, uint32_t layer);
+bool loader_has_tensor(const struct loader *l, enum model_role role, uint32_t layer);
 
 /* Returns `data`, or a copy of data[0..bytes) if `data` is not aligned to 4 bytes. (Some writers of
  * safetensors do not align data.) The caller frees *copy_out, the copy; NULL = no copy was needed.
@@ -75,24 +75,24 @@ enum status load_tensor_part(const struct loader *l, const struct mapped_tensor 
 /* Reads a vector of `count` elements into l->host_vector, as fp32. Returns ST_INVALID if the tensor
  * is missing or has another shape, ST_UNSUPPORTED if its type is not F32, F16 or BF16, or
  * ST_NO_MEMORY. */
-enum status load_vector(const struct loader *l, enum model_role role, uint32_t layer,
-                        uint32_t count);
+enum status load_vector_to_host(const struct loader *l, enum model_role role, uint32_t layer,
+                                uint32_t count);
 /* Reads a tensor of `stack` vectors of `count` elements each into l->host_vector, as fp32. stack: 0
- * = the tensor is one vector. Returns the errors of load_vector. */
-enum status load_vectors(const struct loader *l, enum model_role role, uint32_t layer,
-                         uint32_t count, uint32_t stack);
+ * = the tensor is one vector. Returns the errors of load_vector_to_host. */
+enum status load_vectors_to_host(const struct loader *l, enum model_role role, uint32_t layer,
+                                 uint32_t count, uint32_t stack);
 /* Copies a part of the vector in l->host_vector to the device. Returns the device address of the
  * copy, which is valid until model_close. */
-const float *load_vector_copy(const struct loader *l, struct load_part part);
+const float *load_vector_to_device(const struct loader *l, struct load_part part);
 
 /* experts_load.c: loads the router, the routed experts and the shared experts of a layer into
- * into->experts. Returns the errors of load_matrix, load_f32_matrix, load_vectors and
+ * into->experts. Returns the errors of load_matrix, load_f32_matrix, load_vectors_to_host and
  * compute_experts_ops.open. experts_unload frees the experts of a layer, also after an error. */
 enum status load_experts(const struct loader *l, uint32_t layer, struct model_layer *into);
 void experts_unload(struct model *m, struct model_layer_experts *experts);
 /* latent_load.c: loads the matrices of a layer's latent attention into into->q and into->latent.
- * Returns the errors of load_matrix and load_vector, or ST_UNSUPPORTED if the device has no latent
- * attention. */
+ * Returns the errors of load_matrix and load_vector_to_host, or ST_UNSUPPORTED if the device has no
+ * latent attention. */
 enum status load_latent(const struct loader *l, uint32_t layer, struct model_layer *into);
 
 #endif

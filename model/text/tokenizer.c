@@ -128,8 +128,9 @@ static uint32_t whole_word(const struct tokenizer *t, const char *word, size_t b
         return TOKENIZER_NO_TOKEN;
     uint32_t id = texts_find(&t->pieces, word, bytes);
     if (id != TOKENIZER_NO_TOKEN)
-        *known_out =
-            t->words_first ? WORD_WHOLE : atomic_load_explicit(&t->words[id], memory_order_relaxed);
+        *known_out = t->whole_words_first
+                         ? WORD_WHOLE
+                         : atomic_load_explicit(&t->words[id], memory_order_relaxed);
     return id;
 }
 

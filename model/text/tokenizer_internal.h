@@ -150,9 +150,9 @@ enum status splitter_open(const char *name, size_t name_bytes, struct splitter *
 enum status splitter_open_expressions(const struct mapped_text *expressions, uint32_t count,
                                       struct splitter **out, struct error *error);
 void splitter_close(struct splitter *s); /* NULL is fine. */
-/* Return the values of tokenizer.words_first and tokenizer.add_bos for models with this
+/* Return the values of tokenizer.whole_words_first and tokenizer.add_bos for models with this
  * pre-tokenizer whose files do not set them. */
-bool splitter_words_first(const struct splitter *s);
+bool splitter_whole_words_first(const struct splitter *s);
 bool splitter_adds_bos(const struct splitter *s);
 
 #define SPLIT_PASSES_MAX 6 /* Most expressions of one pre-tokenizer. */
@@ -362,7 +362,7 @@ struct tokenizer {
     uint32_t eos;              /* TOKENIZER_NO_TOKEN = none. */
     bool add_bos;              /* Texts begin with BOS. */
     bool add_eos;              /* Texts end with EOS. */
-    bool words_first;          /* A word that is a token is not merged from its bytes. */
+    bool whole_words_first;    /* A word that is a token is not merged from its bytes. */
     float *scores;             /* Scores by id; NULL = a kind other than VOCABULARY_SCORES. */
     /* The next four fields are set only with VOCABULARY_UNIGRAM. */
     double *long_scores; /* Scores by id. */

@@ -312,15 +312,15 @@ static enum status open_kind(struct tokenizer *t, const struct vocabulary *v, st
         memcpy(t->scores, v->scores, v->count * sizeof(*t->scores));
         return ST_OK;
     }
-    t->words_first = v->words_first == VOCABULARY_YES;
+    t->whole_words_first = v->whole_words_first == VOCABULARY_YES;
     if (v->kind == VOCABULARY_CHARACTERS)
         return ST_OK;
     enum status status =
         v->expression_count > 0
             ? splitter_open_expressions(v->expressions, v->expression_count, &t->splitter, error)
             : splitter_open(v->splitter.text, v->splitter.bytes, &t->splitter, error);
-    if (status == ST_OK && v->words_first == VOCABULARY_UNSET)
-        t->words_first = splitter_words_first(t->splitter);
+    if (status == ST_OK && v->whole_words_first == VOCABULARY_UNSET)
+        t->whole_words_first = splitter_whole_words_first(t->splitter);
     return status;
 }
 

@@ -84,7 +84,7 @@ static const struct {
     const char *name;
     /* Applied one after the other; NULL = no more. A single expression matches every text. */
     const char *patterns[PASSES_MAX];
-    bool words_first;
+    bool whole_words_first;
     bool adds_bos;
 } kinds[] = {
     {"smollm", {SMOLLM}, false, false},
@@ -229,9 +229,9 @@ void splitter_close(struct splitter *s)
     free(s);
 }
 
-bool splitter_words_first(const struct splitter *s)
+bool splitter_whole_words_first(const struct splitter *s)
 {
-    return s->kind != KIND_OWN && kinds[s->kind].words_first;
+    return s->kind != KIND_OWN && kinds[s->kind].whole_words_first;
 }
 
 bool splitter_adds_bos(const struct splitter *s)

@@ -94,7 +94,6 @@ FOR_TESTS = {
     "adapter_open_memory": "parsers are fuzzed and tested with bytes in memory",
     "config_print_reference": "test_config writes docs/configuration.md with it, and compares",
     "http_clients_count": "tests of the limits count the connections that are open",
-    "model_file_gguf": "tests compute with the weights of a file, without the code under test",
     "model_file_open_memory": "parsers are fuzzed and tested with bytes in memory",
     "model_file_open_parts": "parsers are fuzzed and tested with bytes in memory",
     "partition_cluster_parse": "parsers are fuzzed and tested with bytes in memory",

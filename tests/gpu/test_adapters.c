@@ -152,17 +152,6 @@ static struct result run(const struct model_file *file, const char *device, bool
 
 /* ---- the model ---- */
 
-static void add_adapter(struct model_file *file, const struct adapter_writer *w, const char *name)
-{
-    char path[] = "/tmp/cleave-adapter-XXXXXX";
-    struct error error = {0};
-    CHECK(mkdtemp(path) != NULL);
-    adapter_writer_write(w, path);
-    const enum status status = model_file_adapter_add(file, name, path, &error);
-    adapter_writer_remove(path); /* The mappings stay valid. */
-    CHECKF(status == ST_OK, "%s", error.text);
-}
-
 static struct model_file *open_model(const struct synthetic *s, uint8_t **image_out)
 {
     struct adapter_writer w = {.layers = s->layers,
@@ -174,11 +163,11 @@ static struct model_file *open_model(const struct synthetic *s, uint8_t **image_
                                .alpha = 8,
                                .seed = s->seed + 1};
     struct model_file *file = synthetic_open(s, "synthetic", image_out);
-    add_adapter(file, &w, "all");
+    adapter_writer_add(&w, file, "all");
     w.rank = 12;
     w.only_q_v = w.root_scale = true;
     w.seed++;
-    add_adapter(file, &w, "some");
+    adapter_writer_add(&w, file, "some");
     return file;
 }
 

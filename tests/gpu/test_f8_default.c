@@ -10,6 +10,7 @@
 #include "model/file/model_file.h"
 #include "tests/check.h"
 #include "tests/gpu/device_model.h"
+#include "tests/model/file/file_gguf.h"
 #include "tests/model/file/folder_writer.h"
 #include "tests/model/forward/greedy.h"
 
@@ -162,7 +163,7 @@ int main(int argc, char **argv)
     const uint32_t prompts = (uint32_t)atoi(argv[2]), count = greedy_read(&cases);
     CHECK(prompts > 0 && prompts <= count);
     CHECKF(model_file_open(test_model_path(), &given, &error) == ST_OK, "%s", error.text);
-    uint8_t *image = gguf_retype(model_file_gguf(given), COMPUTE_F32, &bytes);
+    uint8_t *image = gguf_retype(file_gguf(given), COMPUTE_F32, &bytes);
     model_file_close(given);
     CHECKF(model_file_open_memory(image, bytes, "twin", &gguf, &error) == ST_OK, "%s", error.text);
     f8 = folder_open_of(gguf, false);

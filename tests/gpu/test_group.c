@@ -5,6 +5,7 @@
  * recorded, to the bit. */
 #include "tests/check.h"
 #include "tests/gpu/device_model.h"
+#include "tests/model/file/file_gguf.h"
 #include "tests/model/forward/reference.h"
 #include "tests/model/forward/synthetic.h"
 
@@ -158,7 +159,7 @@ static void check(const char *what, const struct synthetic *s, uint32_t ranks, b
     struct test t = {.what = what, .exact = exact, .vocab = s->vocab};
     uint8_t *image;
     t.file = synthetic_open(s, what, &image);
-    struct reference *reference = reference_open(model_file_gguf(t.file));
+    struct reference *reference = reference_open(file_gguf(t.file));
     t.wanted = malloc((size_t)SEQUENCES * (1 + STEPS) * s->vocab * sizeof(float));
     for (uint32_t k = 0; k < SEQUENCES; k++) {
         for (uint32_t i = 0; i < TOKENS; i++)

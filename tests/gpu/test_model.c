@@ -8,6 +8,7 @@
  * tokens one at a time, over blocks that lie scattered. */
 #include "tests/check.h"
 #include "tests/gpu/device_model.h"
+#include "tests/model/file/file_gguf.h"
 #include "tests/model/file/folder_writer.h"
 #include "tests/model/forward/reference.h"
 #include "tests/model/forward/synthetic.h"
@@ -137,7 +138,7 @@ static void check_model(const char *what, const struct synthetic *s)
     uint8_t *image;
     struct model_file *g = synthetic_open(s, what, &image);
     synthetic_tokens(s, TOKENS, ids);
-    struct reference *r = reference_open(model_file_gguf(g));
+    struct reference *r = reference_open(file_gguf(g));
     float *want = malloc((size_t)TOKENS * s->vocab * sizeof(float));
     CHECK(want != NULL);
     reference_run(r, ids, TOKENS, 0, want);

@@ -111,7 +111,7 @@ static void ranks_check(const struct model_file *file, const struct expected *ex
     struct error error;
     CHECK(model_hyper_read(file, &hyper, &error) == ST_OK);
     if ((device == NULL || hyper.qk_norms == FAMILY_QK_WHOLE) &&
-        model_shard_of(&hyper, 0, 2, &shard, &error) == ST_OK)
+        model_shard_compute(&hyper, 0, 2, &shard, &error) == ST_OK)
         ranks_run(2, rank_main, &shared);
 }
 

@@ -2,6 +2,7 @@
 #include "tests/model/file/adapter_writer.h"
 
 #include "common/random.h"
+#include "model/file/model_file.h"
 #include "tests/check.h"
 
 #include <math.h>
@@ -44,6 +45,11 @@ char *adapter_writer_config(const struct adapter_writer *w, size_t *bytes_out)
     return text;
 }
 
+static size_t element_bytes(const struct adapter_writer *w)
+{
+    return w->bf16 ? 2 : sizeof(float);
+}
+
 struct maker {
     const struct adapter_writer *w;
     char *header;
@@ -56,12 +62,13 @@ struct maker {
 static void put(struct maker *m, uint32_t layer, const char *module, char letter, uint32_t rows,
                 uint32_t cols, float deviation)
 {
-    const size_t count = (size_t)rows * cols;
+    const size_t count = (size_t)rows * cols, each = element_bytes(m->w);
     m->used += (size_t)snprintf(m->header + m->used, m->header_bytes - m->used,
                                 "%s\"base_model.model.model.layers.%u.%s.lora_%c.weight\":"
-                                "{\"dtype\":\"F32\",\"shape\":[%u,%u],\"data_offsets\":[%zu,%zu]}",
-                                m->used == 1 ? "" : ",", layer, module, letter, rows, cols,
-                                m->floats * 4, (m->floats + count) * 4);
+                                "{\"dtype\":\"%s\",\"shape\":[%u,%u],\"data_offsets\":[%zu,%zu]}",
+                                m->used == 1 ? "" : ",", layer, module, letter,
+                                m->w->bf16 ? "BF16" : "F32", rows, cols, m->floats * each,
+                                (m->floats + count) * each);
     CHECK(m->used < m->header_bytes);
     for (size_t i = 0; i < count; i++, m->floats++)
         m->data[m->floats] = deviation * 3.4641f * (random_unit_at(m->w->seed, m->floats) - 0.5f);
@@ -84,15 +91,20 @@ uint8_t *adapter_writer_weights(const struct adapter_writer *w, size_t *bytes_ou
             put(&m, layer, modules[i], 'A', w->rank, cols, 1 / sqrtf((float)cols));
             put(&m, layer, modules[i], 'B', rows_of(w, i), w->rank, 0.3f);
         }
-    CHECK(m.used + 1 < m.header_bytes && m.floats == floats);
+    CHECK(m.used + 2 < m.header_bytes && m.floats == floats);
     m.header[m.used++] = '}';
+    while (m.used % 2 != w->odd)
+        m.header[m.used++] = ' ';
     const uint64_t header = m.used;
-    *bytes_out = 8 + m.used + floats * sizeof(float);
+    const size_t each = element_bytes(w);
+    *bytes_out = 8 + m.used + floats * each;
     uint8_t *out = malloc(*bytes_out);
     CHECK(out != NULL);
     memcpy(out, &header, 8);
     memcpy(out + 8, m.header, m.used);
-    memcpy(out + 8 + m.used, m.data, floats * sizeof(float));
+    for (size_t i = 0; i < floats; i++) /* The upper half of an F32 is a BF16. */
+        memcpy(out + 8 + m.used + i * each, (const uint8_t *)&m.data[i] + sizeof(float) - each,
+               each);
     free(m.header);
     free(m.data);
     return out;
@@ -106,7 +118,7 @@ static void write_file(const char *path, const char *name, const void *data, siz
     CHECKF(file != NULL && fwrite(data, 1, bytes, file) == bytes && fclose(file) == 0, "%s", whole);
 }
 
-void adapter_writer_write(const struct adapter_writer *w, const char *path)
+static void write_folder(const struct adapter_writer *w, const char *path)
 {
     size_t bytes;
     char *config = adapter_writer_config(w, &bytes);
@@ -117,7 +129,7 @@ void adapter_writer_write(const struct adapter_writer *w, const char *path)
     free(weights);
 }
 
-void adapter_writer_remove(const char *path)
+static void remove_folder(const char *path)
 {
     static const char *const names[] = {CONFIG, WEIGHTS};
     for (size_t i = 0; i < 2; i++) {
@@ -126,4 +138,15 @@ void adapter_writer_remove(const char *path)
         CHECK(unlink(whole) == 0);
     }
     CHECK(rmdir(path) == 0);
+}
+
+void adapter_writer_add(const struct adapter_writer *w, struct model_file *file, const char *name)
+{
+    char path[] = "/tmp/cleave-adapter-XXXXXX";
+    struct error error = {0};
+    CHECK(mkdtemp(path) != NULL);
+    write_folder(w, path);
+    const enum status status = model_file_adapter_add(file, name, path, &error);
+    remove_folder(path); /* The mappings stay valid. */
+    CHECKF(status == ST_OK, "%s", error.text);
 }

@@ -7,6 +7,7 @@
 #include "model/file/gguf_internal.h"
 #include "model/forward/model.h"
 #include "tests/check.h"
+#include "tests/model/file/file_gguf.h"
 #include "tests/model/file/gguf_writer.h"
 
 #include <dirent.h>
@@ -478,7 +479,7 @@ void folder_write(const struct model_file *file, const struct folder_writer *opt
                   const char *path)
 {
     struct error error = {0};
-    struct writer w = {.file = file, .g = model_file_gguf(file), .options = options, .path = path};
+    struct writer w = {.file = file, .g = file_gguf(file), .options = options, .path = path};
     CHECKF(model_hyper_read(file, &w.hyper, &error) == ST_OK, "%s", error.text);
     w.post_norms = w.hyper.post_norms;
     write_config(&w);

@@ -25,15 +25,16 @@ static void *copy_of(const uint8_t *data, size_t bytes)
 static void read_matrix(const struct mapped_tensor *t)
 {
     float row[256];
-    const struct compute_source source = {.type = t->type,
-                                          .rows = (uint32_t)t->dims[1],
-                                          .cols = (uint32_t)t->dims[0],
-                                          .data = t->data};
+    void *data =
+        copy_of((const uint8_t *)t->data, t->bytes); /* Aligned; a file's data may not be. */
+    const struct compute_source source = {
+        .type = t->type, .rows = (uint32_t)t->dims[1], .cols = (uint32_t)t->dims[0], .data = data};
     CHECK(t->dim_count == 2 && t->bytes >= t->dims[1] * compute_source_row_bytes(&source));
     for (uint32_t r = 0; r < source.rows && source.cols <= 256; r++) {
         compute_source_row(&source, r, row);
         sink += source.cols > 0 ? row[source.cols - 1] : 0;
     }
+    free(data);
 }
 
 static void use(const struct adapter *a)

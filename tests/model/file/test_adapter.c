@@ -1,11 +1,15 @@
 /* Goal: the tensors of a low-rank adapter are found by their products, and files in which a product
- * lacks a matrix, or has one twice, are refused with the tensor's name. Method: the files of
- * adapter_writer.h in memory, with names in the header changed to others of the same length. */
+ * lacks a matrix, or has one twice, are refused with the tensor's name. A file that cannot be mapped
+ * and a path that is too long are errors with the reason. Method: the files of adapter_writer.h in
+ * memory, with names in the header changed to others of the same length; and a folder whose config
+ * is a file of memory that is larger than the address space. */
 #include "model/file/adapter.h"
 #include "tests/check.h"
 #include "tests/model/file/adapter_writer.h"
 
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static const struct adapter_writer writer = {
     .layers = 2, .hidden = 8, .ffn = 12, .q = 8, .kv = 8, .rank = 2, .alpha = 4, .seed = 1};
@@ -79,6 +83,38 @@ static void check_refused(const char *find, const char *put, const char *prefix_
     done(&f);
 }
 
+static void expect_unread(const char *path, const char *want)
+{
+    struct adapter *a = NULL;
+    struct error error = {""};
+    CHECK(adapter_open(path, &a, &error) == ST_IO && a == NULL);
+    CHECKF(strstr(error.text, want) != NULL, "%s", error.text);
+}
+
+static void check_unmapped(void)
+{
+    char folder[] = "/tmp/cleave-adapter-XXXXXX", link[64], target[64];
+    const int huge = memfd_create("huge", MFD_CLOEXEC);
+    CHECK(mkdtemp(folder) != NULL && huge >= 0 && ftruncate(huge, (off_t)1 << 62) == 0);
+    snprintf(link, sizeof(link), "%s/adapter_config.json", folder);
+    snprintf(target, sizeof(target), "/proc/self/fd/%d", huge);
+    CHECK(symlink(target, link) == 0);
+    expect_unread(folder, "adapter_config.json: cannot map it: Cannot allocate memory");
+    CHECK(ftruncate(huge, 0) == 0);
+    expect_unread(folder, "adapter_config.json: cannot read: want a file that is not empty");
+    CHECK(unlink(link) == 0 && rmdir(folder) == 0 && close(huge) == 0);
+}
+
+/* The folder's path fits, and the paths of its files do not. */
+static void check_long(void)
+{
+    char path[4096];
+    for (size_t i = 0; i < sizeof(path) - 1; i++)
+        path[i] = i % 2 == 0 ? '/' : '.';
+    path[sizeof(path) - 1] = 0;
+    expect_unread(path, "File name too long");
+}
+
 int main(void)
 {
     check_found();
@@ -90,5 +126,7 @@ int main(void)
     /* B of v of layer 1 goes to layer 7. */
     check_refused("layers.1.self_attn.v_proj.lora_B", "layers.7.self_attn.v_proj.lora_B",
                   "base_model", "xase_model", "has no lora_B beside it");
+    check_unmapped();
+    check_long();
     return 0;
 }

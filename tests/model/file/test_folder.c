@@ -4,6 +4,7 @@
  * default KV cache is exact in any order of a head's dimensions), and those of reference.c in exact
  * mode. Then the metadata of the files: hashes and sizes. */
 #include "tests/check.h"
+#include "tests/model/file/file_gguf.h"
 #include "tests/model/file/folder_writer.h"
 #include "tests/model/forward/engine.h"
 #include "tests/model/forward/reference.h"
@@ -60,7 +61,7 @@ static void check_both(const char *what, const struct synthetic *s,
     struct model_file *folder = folder_of(gguf, options);
     synthetic_tokens(s, TOKENS, ids);
     struct logits l = logits_take(count);
-    struct reference *r = reference_open(model_file_gguf(gguf));
+    struct reference *r = reference_open(file_gguf(gguf));
     reference_run(r, ids, TOKENS, 0, l.reference);
     run(gguf, false, ids, s->vocab, l.gguf);
     run(folder, false, ids, s->vocab, l.folder);

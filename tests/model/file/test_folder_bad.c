@@ -5,6 +5,7 @@
 #include "tests/check.h"
 #include "tests/model/file/folder_parts.h"
 
+#include "model/file/keys.h"
 #include "model/forward/model.h"
 #include "model/text/chat.h"
 #include "model/text/tokenizer.h"
@@ -553,6 +554,27 @@ static void check_cuts(struct compute *c)
     folder_parts_done(&p);
 }
 
+/* A list with a wrong entry is an error that leaves the caller's numbers as they were. */
+static void check_list(void)
+{
+    struct folder_parts p;
+    struct model_file *file;
+    struct error error = {""};
+    float out[3] = {7, 8, 9};
+    folder_parts_make(false, &p);
+    folder_parts_replace(&p, "config.json", "\"hidden_act\"",
+                         "\"rope_scaling\": {\"long_factor\": [1, 2, \"x\"], "
+                         "\"short_factor\": [1, 2, 3]}, \"hidden_act\"");
+    CHECK(model_file_open_parts("small", p.parts, p.count, &file, &error) == ST_OK);
+    CHECK(key_f32_list(file, KEY_ROPE_LONG, 3, out, &error) == ST_INVALID);
+    CHECKF(strstr(error.text, "long_factor: entry 2 is a string") != NULL, "%s", error.text);
+    CHECK(out[0] == 7 && out[1] == 8 && out[2] == 9);
+    CHECK(key_f32_list(file, KEY_ROPE_SHORT, 3, out, &error) == ST_OK);
+    CHECK(out[0] == 1 && out[1] == 2 && out[2] == 3);
+    model_file_close(file);
+    folder_parts_done(&p);
+}
+
 static void expect_ids(const struct tokenizer *t, const char *text, const uint32_t *wanted,
                        size_t count)
 {
@@ -683,6 +705,7 @@ int main(void)
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
         check_bad(c, &table[i]);
     check_cuts(c);
+    check_list();
     check_large_numbers(c);
     compute_cpu.close(c);
     check_tokenizer();

@@ -2,6 +2,7 @@
  * GGUF to the bit, the same tokens for every text of the reference, the same chats. Method: both
  * are written from the default file; prompts of tests/data/model. */
 #include "tests/check.h"
+#include "tests/model/file/file_gguf.h"
 #include "tests/model/file/folder_writer.h"
 #include "tests/model/forward/engine.h"
 #include "tests/model/forward/greedy.h"
@@ -127,7 +128,7 @@ int main(void)
     struct error error = {""};
     size_t bytes;
     CHECKF(model_file_open(test_model_path(), &given, &error) == ST_OK, "%s", error.text);
-    uint8_t *image = gguf_retype(model_file_gguf(given), COMPUTE_BF16, &bytes);
+    uint8_t *image = gguf_retype(file_gguf(given), COMPUTE_BF16, &bytes);
     model_file_close(given);
     CHECKF(model_file_open_memory(image, bytes, "twin", &gguf, &error) == ST_OK, "%s", error.text);
     CHECK(mkdtemp(path) != NULL);

@@ -183,6 +183,18 @@ static const struct bad table[] = {
      {.extra = "blk.0.attn_q_norm.weight"},
      ST_UNSUPPORTED,
      {"blk.0.attn_q_norm.weight", "llama"}},
+    {"a bias beside gate and up in one tensor",
+     {.joined = true, .extra = "blk.0.ffn_up.bias"},
+     ST_UNSUPPORTED,
+     {"blk.0.ffn_up.bias", "joined"}},
+    {"a bias of gate beside gate and up in one tensor",
+     {.joined = true, .extra = "blk.1.ffn_gate.bias"},
+     ST_UNSUPPORTED,
+     {"blk.1.ffn_gate.bias", "joined"}},
+    {"a bias of q beside q, k and v in one tensor",
+     {.joined = true, .extra = "blk.1.attn_q.bias"},
+     ST_UNSUPPORTED,
+     {"blk.1.attn_q.bias", "joined"}},
     {"an unknown tensor outside the layers", {.extra = "mtp.head"}, ST_UNSUPPORTED, {"mtp.head"}},
     {"RoPE factors of another length",
      {.rope_factors = true, .reshape = "rope_freqs.weight"},
@@ -205,6 +217,7 @@ static struct synthetic apply(const struct synthetic *changes)
     s.rope_dim = changes->rope_dim;
     s.rope_factor = changes->rope_factor;
     s.rope_factors = changes->rope_factors;
+    s.joined = changes->joined;
     s.leave_out = changes->leave_out;
     s.reshape = changes->reshape;
     s.retype = changes->retype;
@@ -245,6 +258,17 @@ static void check_bad(struct compute *c, const struct bad *bad)
                bad->what, bad->words[i]);
 }
 
+/* Tensors that are joined load, without the biases that the table has. */
+static void check_joined(struct compute *c)
+{
+    struct synthetic s = synthetic_default();
+    struct model *m = NULL;
+    struct error error = {0};
+    s.joined = true;
+    CHECKF(try_open(c, &s, 0, 0, &m, &error) == ST_OK, "%s", error.text);
+    model_close(m);
+}
+
 static void check_stages(struct compute *c)
 {
     struct synthetic s = synthetic_default();
@@ -279,6 +303,7 @@ int main(void)
     CHECKF(compute_cpu.open(&options, &c, &error) == ST_OK, "%s", error.text);
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
         check_bad(c, &table[i]);
+    check_joined(c);
     check_stages(c);
     compute_cpu.close(c);
     return 0;

@@ -28,14 +28,14 @@ static enum status read_folder(const char *values)
     return status;
 }
 
-static enum status read_gguf(float temperature, uint32_t top_k)
+static enum status read_gguf(float temperature, int32_t top_k)
 {
     struct gguf_writer *writer = gguf_writer_open(3, 0);
     struct model_file *file;
     size_t bytes;
     gguf_writer_string(writer, "general.architecture", "llama");
     gguf_writer_f32(writer, "general.sampling.temp", temperature);
-    gguf_writer_u32(writer, "general.sampling.top_k", top_k);
+    gguf_writer_i32(writer, "general.sampling.top_k", top_k);
     uint8_t *image = gguf_writer_finish(writer, &bytes);
     CHECKF(model_file_open_memory(image, bytes, "model", &file, &error) == ST_OK, "%s", error.text);
     enum status status = sampling_defaults_read(file, &defaults, &error);
@@ -70,6 +70,9 @@ int main(void)
     }
     CHECK(read_gguf(0.25f, 40) == ST_OK);
     CHECK(defaults.temperature == 0.25f && defaults.top_k == 40 && defaults.top_p < 0);
+    CHECKF(read_gguf(0.25f, -1) == ST_OK && defaults.top_k == 0, "%s", error.text);
     CHECK(read_gguf(-0.5f, 40) == ST_INVALID && strstr(error.text, "general.sampling.temp"));
+    CHECK(read_gguf(0.25f, -2) == ST_INVALID &&
+          strstr(error.text, "general.sampling.top_k = -2: want a whole number of at least -1"));
     return 0;
 }

@@ -33,6 +33,7 @@ struct synthetic {
     enum compute_type vector_type; /* Type of norms and biases. */
     bool tied;                     /* True: the embedding is also the vocabulary. */
     bool biases;                   /* True: q, k and v have biases. */
+    bool joined; /* True: one tensor has q, k and v, and ffn_up has gate and up, as in phi3. */
     bool rope_factors;             /* True: the model has rope factors. */
     const float *rope_factors_are; /* [rope_dim / 2]; NULL = random. */
     float rope_factor;             /* Linear scaling; 0 = no rope.scaling keys. */

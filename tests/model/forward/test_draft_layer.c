@@ -4,6 +4,7 @@
  * is near it. Then the draft layer drafts: each drafted token is computed from the layer's own
  * final vector of the token before. */
 #include "tests/check.h"
+#include "tests/model/file/file_gguf.h"
 #include "tests/model/forward/engine.h"
 #include "tests/model/forward/reference.h"
 #include "tests/model/forward/synthetic.h"
@@ -135,7 +136,7 @@ static void check_model(const char *what, const struct synthetic *s)
     uint8_t *image;
     struct model_file *file = synthetic_open(s, what, &image);
     synthetic_tokens(s, TOKENS, ids);
-    struct reference *reference = reference_open(model_file_gguf(file));
+    struct reference *reference = reference_open(file_gguf(file));
     reference_finals(reference, ids, TOKENS, wanted.finals);
     reference_draft_run(reference, ids + 1, wanted.finals, TOKENS - 1,
                         wanted.draft_logits + s->vocab, wanted.draft_finals + s->hidden);

@@ -4,6 +4,7 @@
  * equals the plain fp32 reference, and the engine as shipped is near it. The seeds are fixed,
  * because the tolerances were chosen for them. */
 #include "tests/check.h"
+#include "tests/model/file/file_gguf.h"
 #include "tests/model/forward/engine.h"
 #include "tests/model/forward/reference.h"
 #include "tests/model/forward/synthetic.h"
@@ -29,7 +30,7 @@ static void check_model(const char *what, const struct synthetic *s)
     uint8_t *image;
     struct model_file *g = synthetic_open(s, what, &image);
     synthetic_tokens(s, TOKENS, ids);
-    struct reference *r = reference_open(model_file_gguf(g));
+    struct reference *r = reference_open(file_gguf(g));
     float *wanted = malloc((size_t)TOKENS * s->vocab * sizeof(float));
     CHECK(wanted != NULL);
     reference_run(r, ids, TOKENS, 0, wanted);

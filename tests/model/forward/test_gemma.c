@@ -5,6 +5,7 @@
  * the text as well. The perplexity is that of a working model (20.6; with SiLU instead of GELU it
  * is 50, with one rotary base 76). */
 #include "tests/check.h"
+#include "tests/model/file/file_gguf.h"
 #include "tests/model/forward/engine.h"
 #include "tests/model/forward/reference.h"
 
@@ -81,7 +82,7 @@ int main(void)
     uint32_t *ids = read_ids(g, &count);
     CHECK(count > COMPARED && count <= 512);
 
-    struct reference *r = reference_open(model_file_gguf(g));
+    struct reference *r = reference_open(file_gguf(g));
     uint32_t vocab = reference_vocab(r);
     float *wanted = malloc((size_t)COMPARED * vocab * sizeof(float));
     CHECK(wanted != NULL);

@@ -3,6 +3,7 @@
  * token is equal at every step, and the five log-probabilities are within 0.001. */
 #include "model/file/model_file.h"
 #include "tests/check.h"
+#include "tests/model/file/file_gguf.h"
 #include "tests/model/forward/greedy.h"
 #include "tests/model/forward/reference.h"
 
@@ -17,7 +18,7 @@ int main(void)
     uint32_t steps = 0;
     double worst = 0;
     CHECKF(model_file_open(test_model_path(), &g, &error) == ST_OK, "%s", error.text);
-    struct reference *r = reference_open(model_file_gguf(g));
+    struct reference *r = reference_open(file_gguf(g));
     uint32_t vocab = reference_vocab(r);
     float *logits = malloc((size_t)vocab * 64 * sizeof(float));
     CHECK(logits != NULL);

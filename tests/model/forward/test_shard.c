@@ -59,7 +59,7 @@ static void test_cover(const struct model_hyper *h, uint32_t ranks)
     struct error error = {0};
     for (uint32_t rank = 0; rank < ranks; rank++) {
         struct model_shard s;
-        CHECKF(model_shard_of(h, rank, ranks, &s, &error) == ST_OK, "%s", error.text);
+        CHECKF(model_shard_compute(h, rank, ranks, &s, &error) == ST_OK, "%s", error.text);
         CHECK(s.rank == rank && s.rank_count == ranks);
         CHECK(model_shard_is_whole(&s) == (ranks == 1));
         cover_next(&kv, s.kv_head_first, s.kv_head_count);
@@ -82,7 +82,7 @@ static void refused(const struct model_hyper *h, uint32_t rank, uint32_t ranks, 
 {
     struct error error = {0};
     struct model_shard s;
-    CHECK(model_shard_of(h, rank, ranks, &s, &error) == ST_INVALID);
+    CHECK(model_shard_compute(h, rank, ranks, &s, &error) == ST_INVALID);
     CHECKF(strstr(error.text, said) != NULL, "\"%s\" lacks \"%s\"", error.text, said);
 }
 
@@ -98,7 +98,7 @@ static void test_latent(void)
         struct cover heads = {.unit_max = 1};
         for (uint32_t rank = 0; rank < ranks; rank++) {
             struct model_shard s;
-            CHECKF(model_shard_of(&h, rank, ranks, &s, &error) == ST_OK, "%s", error.text);
+            CHECKF(model_shard_compute(&h, rank, ranks, &s, &error) == ST_OK, "%s", error.text);
             CHECK(s.kv_head_first == 0 && s.kv_head_count == 1);
             cover_next(&heads, s.head_first, s.head_count);
         }
@@ -133,8 +133,8 @@ int main(void)
         struct model_shard none, one;
         for (uint32_t ranks = 1; ranks <= h->kv_head_count && ranks <= MODEL_RANKS_MAX; ranks++)
             test_cover(h, ranks);
-        CHECK(model_shard_of(h, 0, 0, &none, NULL) == ST_OK);
-        CHECK(model_shard_of(h, 0, 1, &one, NULL) == ST_OK);
+        CHECK(model_shard_compute(h, 0, 0, &none, NULL) == ST_OK);
+        CHECK(model_shard_compute(h, 0, 1, &one, NULL) == ST_OK);
         CHECK(memcmp(&none, &one, sizeof(none)) == 0);
         struct model_hyper experts = *h;
         experts.experts =
