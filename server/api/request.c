@@ -124,7 +124,9 @@ json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error)
         return NULL;
     json_t *root = json_loadb(body, bytes, JSON_ALLOW_NUL, &wrong);
     if (root == NULL) {
-        if (json_error_code(&wrong) == json_error_numeric_overflow)
+        if (wrong.text[0] == 0) /* jansson had no memory for a value */
+            out_of_memory(error);
+        else if (json_error_code(&wrong) == json_error_numeric_overflow)
             number_refuse(body, (size_t)wrong.position, error);
         else
             api_error_set(error, 400, NULL, "the body is not JSON: line %d, column %d: %s",
