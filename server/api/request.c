@@ -188,7 +188,7 @@ static bool add_prompt(json_t *value, const char *place, struct api_request *out
 /* prompt, or input of embeddings: a string, a list of token ids, or a list of either. */
 static bool parse_prompts(json_t *root, struct api_request *out, struct api_error *error)
 {
-    const char *field = out->kind == API_EMBEDDINGS ? "input" : "prompt";
+    const char *field = api_prompt_field(out->kind);
     json_t *prompt = api_field_get(root, field);
     if (prompt == NULL)
         return api_error_set(error, 400, field, "%s is missing", field);

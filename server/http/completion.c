@@ -29,10 +29,7 @@ static bool check_context(struct completion *c, struct api_error *error)
     if (longest + least > context) {
         char tokens[32];
         snprintf(tokens, sizeof(tokens), "%u tokens", longest);
-        return api_context_refuse(error,
-                                  chat                                ? "messages"
-                                  : c->request.kind == API_EMBEDDINGS ? "input"
-                                                                      : "prompt",
+        return api_context_refuse(error, chat ? "messages" : api_prompt_field(c->request.kind),
                                   context, tokens);
     }
     if (c->request.max_tokens < 0)
