@@ -465,8 +465,11 @@ static bool submit_choice(struct completion *c, struct choice *choice, struct ap
                    .self = choice},
     };
     sampling_fill(c, choice, &submit.sampling);
-    if (gateway_submit(c->server->gateway, &submit, &choice->request) == ST_OK)
+    enum status status = gateway_submit(c->server->gateway, &submit, &choice->request);
+    if (status == ST_OK)
         return true;
+    if (status != ST_NO_RESOURCE) /* check_context has excluded ST_TOO_LARGE */
+        return api_error_set(error, 503, NULL, "out of memory");
     api_error_set(error, 429, NULL, "too many requests are open here");
     error->retry_after_s = 1;
     return false;
