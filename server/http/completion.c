@@ -161,8 +161,10 @@ static void choice_add_text(struct choice *choice, const char *piece, size_t byt
     char *room = small;
     if (choice->stops.held_bytes + bytes > sizeof(small))
         room = malloc(choice->stops.held_bytes + bytes);
-    if (room == NULL)
+    if (room == NULL) {
+        c->output.broken = true; /* the answer must not look complete */
         return;
+    }
     static const struct stop_strings none = {0};
     bool early = choice->tokens <= c->request.sampling.output_tokens_min;
     bool stopped = stop_matcher_feed(&choice->stops, early ? &none : &c->request.stops, piece,
@@ -208,8 +210,10 @@ static void feed_token(struct choice *choice, const struct message_token *token)
     size_t room = DETOKENIZER_OUT_BYTES(bytes);
     if (scratch->capacity < room) {
         char *data = realloc(scratch->data, room);
-        if (data == NULL)
+        if (data == NULL) {
+            c->output.broken = true; /* the answer must not look complete */
             return;
+        }
         scratch->data = data;
         scratch->capacity = room;
     }
@@ -374,8 +378,10 @@ static void echo_prompt(struct choice *choice)
         size_t bytes = 0;
         tokenizer_piece(c->model->tokenizer, choice->prompt->ids[i], &bytes);
         char *more = realloc(room, DETOKENIZER_OUT_BYTES(bytes));
-        if (more == NULL)
+        if (more == NULL) {
+            c->output.broken = true; /* the answer must not look complete */
             break;
+        }
         room = more;
         bytes = detokenizer_feed(&whole, c->model->tokenizer, choice->prompt->ids[i], false, room);
         text_add(&choice->text, room, bytes);

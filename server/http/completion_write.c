@@ -63,10 +63,10 @@ static void add_top_object(struct choice *choice, uint32_t id, const struct mess
 {
     const struct completion *c = choice->completion;
     struct text *list = &choice->logprob_tops;
-    uint32_t wanted = (uint32_t)c->request.sampling.logprobs;
+    uint32_t wanted = (uint32_t)c->request.sampling.logprobs, i;
     bool itself = false;
     text_adds(list, "{");
-    for (uint32_t i = 0; i < score->top_count && i < wanted; i++) {
+    for (i = 0; i < score->top_count && i < wanted; i++) {
         if (i > 0)
             text_adds(list, ",");
         add_token_string(list, c, score->top_ids[i]);
@@ -75,7 +75,7 @@ static void add_top_object(struct choice *choice, uint32_t id, const struct mess
         itself |= score->top_ids[i] == id;
     }
     if (!itself) {
-        text_adds(list, list->data[list->bytes - 1] == '{' ? "" : ",");
+        text_adds(list, i > 0 ? "," : "");
         add_token_string(list, c, id);
         text_adds(list, ":");
         text_add_logprob(list, score->logprob);
@@ -279,6 +279,18 @@ static void event_begin(struct text *out, struct completion *c)
     out->broken |= head->broken;
 }
 
+/* If memory has run out for a text of the choice, marks the output as broken, so that the answer
+ * does not look complete. */
+static void check_memory(struct text *out, const struct choice *choice)
+{
+    out->broken |= choice->text.broken || choice->reasoning.broken || choice->ids.broken ||
+                   choice->logprob_tokens.broken || choice->logprob_values.broken ||
+                   choice->logprob_tops.broken || choice->logprob_offsets.broken ||
+                   choice->prompt_logprobs.broken;
+    for (uint32_t i = 0; i < choice->call_count; i++)
+        out->broken |= choice->calls[i].arguments.broken;
+}
+
 void completion_write_event(struct completion *c, struct choice *choice)
 {
     struct text *out = &c->output;
@@ -286,6 +298,7 @@ void completion_write_event(struct completion *c, struct choice *choice)
         completion_form_step(c);
         return;
     }
+    check_memory(out, choice);
     event_begin(out, c);
     text_addu(out, choice->index);
     text_adds(out, ",");
@@ -367,6 +380,7 @@ static void write_prompt_logprobs(struct text *out, const struct choice *choice)
 static void write_choice(struct text *out, struct choice *choice)
 {
     const struct completion *c = choice->completion;
+    check_memory(out, choice);
     text_addf(out, "{\"index\":%u,", choice->index);
     if (is_chat(c)) {
         text_adds(out, "\"message\":{\"role\":\"assistant\",");
