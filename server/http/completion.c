@@ -368,31 +368,6 @@ static void sampling_fill(const struct completion *c, const struct choice *choic
         out->end_tokens[out->end_count++] = r->sampling.end_tokens[i];
 }
 
-/* Shows the prompt's text before the answer. */
-static void echo_prompt(struct choice *choice)
-{
-    struct completion *c = choice->completion;
-    struct detokenizer whole = {0};
-    char *room = NULL;
-    for (uint32_t i = 0; i < choice->prompt->count; i++) {
-        size_t bytes = 0;
-        tokenizer_piece(c->model->tokenizer, choice->prompt->ids[i], &bytes);
-        char *more = realloc(room, DETOKENIZER_OUT_BYTES(bytes));
-        if (more == NULL) {
-            c->output.broken = true; /* the answer must not look complete */
-            break;
-        }
-        room = more;
-        bytes = detokenizer_feed(&whole, c->model->tokenizer, choice->prompt->ids[i], false, room);
-        text_add(&choice->text, room, bytes);
-    }
-    free(room);
-    char tail[3];
-    text_add(&choice->text, tail, detokenizer_finish(&whole, tail));
-    if (c->request.sampling.logprobs >= 0)
-        choice_add_logprob(choice, choice->prompt->ids[0], NULL);
-}
-
 /* Returns the salt of the request's cached prefixes: requests share prefixes only with requests of
  * an equal salt. It depends on server/prefix_cache_scope, on the request's cache_salt, and on the
  * adapter. No client can choose a cache_salt that gives another client's salt (SHA-256). */
@@ -433,7 +408,7 @@ static bool wants_scores(const struct completion *c, const struct choice *choice
 static bool submit_choice(struct completion *c, struct choice *choice, struct api_error *error)
 {
     if (c->request.echo)
-        echo_prompt(choice);
+        choice_echo_prompt(choice);
     if (c->request.prompt_logprobs >= 0)
         choice_add_prompt_logprob(choice, choice->prompt->ids[0], NULL);
     const struct api_key_settings *settings = api_keys_settings(c->server->keys, c->api_key_index);
