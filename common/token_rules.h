@@ -28,9 +28,10 @@ struct token_rules {
     const uint32_t *forbidden;
 };
 
-/* Checks words[0..count) and stores their parts. Does not check the order of the allowed ids.
- * Returns ST_INVALID if a count or a length is wrong or above its limit (common/limits.h), or if a
- * bias is not from -LIMIT_LOGIT_BIAS to LIMIT_LOGIT_BIAS; *out then has no rules. */
+/* Checks words[0..count) and stores their parts. Does not check the order of the allowed ids,
+ * because no reader relies on this order. Returns ST_INVALID if a count or a length is wrong or
+ * above its limit (common/limits.h), or if a bias is not from -LIMIT_LOGIT_BIAS to
+ * LIMIT_LOGIT_BIAS; *out then has no rules. */
 enum status token_rules_check(const uint32_t *words, uint32_t count, struct token_rules *out,
                               struct error *error);
 

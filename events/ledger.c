@@ -37,7 +37,7 @@ struct head {
 
 struct ledger {
     char path[LIMIT_PATH_BYTES];
-    int fd; /* The ledger; thread only, except in ledger_reopen, which holds `writing`. */
+    int fd; /* The ledger; thread only, except in ledger_file_use, which holds `writing`. */
     int open_fd;
     struct head *head;
     struct ledger_entry *entries;
@@ -365,17 +365,17 @@ enum status ledger_open(const char *path, struct ledger **out, struct error *err
     return ST_OK;
 }
 
-enum status ledger_reopen(struct ledger *l, struct error *error)
+enum status ledger_file_open(const struct ledger *l, int *fd_out, struct error *error)
 {
-    int fd;
-    enum status status = lines_file_open(l->path, &fd, error);
-    if (status != ST_OK)
-        return status;
+    return lines_file_open(l->path, fd_out, error);
+}
+
+void ledger_file_use(struct ledger *l, int fd)
+{
     pthread_mutex_lock(&l->writing);
     close(l->fd);
     l->fd = fd;
     pthread_mutex_unlock(&l->writing);
-    return ST_OK;
 }
 
 void ledger_close(struct ledger *l)

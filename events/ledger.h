@@ -16,9 +16,9 @@
  * server/ makes every call, on the gateway's event loop thread. While the file cannot be written
  * (for example because the disk is full), lines wait in the second file, and the thread tries again
  * each second. An answer that begins while LEDGER_SLOTS answers have no line gets no line.
- * ledger_begin, ledger_end and ledger_drop do not wait for lines to be written; ledger_reopen waits
- * for the line that is being written. The ledger rotates nothing, and does not force data to the
- * disk (no fsync). */
+ * ledger_begin, ledger_end and ledger_drop do not wait for lines to be written; ledger_file_use
+ * waits for the line that is being written. The ledger rotates nothing, and does not force data to
+ * the disk (no fsync). */
 #ifndef EVENTS_LEDGER_H
 #define EVENTS_LEDGER_H
 
@@ -72,9 +72,12 @@ enum status ledger_open(const char *path, struct ledger **out, struct error *err
  * that opens the ledger writes the lines that are left. NULL is fine. */
 void ledger_close(struct ledger *ledger);
 
-/* Opens the ledger's file again, because another program may have moved it. Returns ST_IO if that
- * fails; the old file then stays open. */
-enum status ledger_reopen(struct ledger *ledger, struct error *error);
+/* Opens the ledger's path again, because another program may have moved the file. Lines are still
+ * written to the old file. Returns ST_IO on failure. The caller closes *fd_out, or passes it to
+ * ledger_file_use. */
+enum status ledger_file_open(const struct ledger *ledger, int *fd_out, struct error *error);
+/* Closes the old file. Lines are then written to `fd`, which the ledger owns after the call. */
+void ledger_file_use(struct ledger *ledger, int fd);
 
 /* Begins an answer. Texts are copied, and cut if they are too long. key_name empty = the answer has
  * no API key. Returns NULL, and counts a lost answer, if LEDGER_SLOTS answers have no line yet. */

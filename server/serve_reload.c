@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 struct reload {
     struct serve *s;
@@ -20,6 +21,7 @@ struct reload {
     struct http_certificate *certificate;
     struct event_log *events;
     struct event_log *access;
+    int ledger_fd;                   /* The ledger's file, opened again; -1 = no ledger. */
     struct secret_keys cluster_keys; /* count 0 = as before. */
     enum serve_update_plan plan;
     struct serve_version version; /* Version to begin (SERVE_PLAN_BEGIN). */
@@ -103,7 +105,7 @@ static enum status reload_read(struct reload *r, struct error *error)
     if (status == ST_OK)
         status = serve_access_open(r->next, &r->access, error);
     if (status == ST_OK && s->ledger != NULL)
-        status = ledger_reopen(s->ledger, error); /* It may have been moved. */
+        status = ledger_file_open(s->ledger, &r->ledger_fd, error);
     return status;
 }
 
@@ -200,10 +202,11 @@ static void cluster_keys_change(struct reload *r)
     audit(r, "cluster keys changed", ids, 200);
 }
 
-/* Opens the event log and the access log again even if their names are the same, because they may
- * have been moved (logrotate). The old logs first write what they still hold. An event log whose
- * file was not moved goes on, so that it can still be replayed from the gateway's start. */
-static void events_change(struct reload *r)
+/* Uses the event log, the access log and the ledger that were opened again, even if their names are
+ * the same, because the files may have been moved (logrotate). The old logs first write what they
+ * still hold. An event log whose file was not moved goes on, so that it can still be replayed from
+ * the gateway's start. */
+static void logs_change(struct reload *r)
 {
     struct serve *s = r->s;
     if (s->events == NULL || r->events == NULL || !event_log_same_file(s->events, r->events)) {
@@ -214,6 +217,9 @@ static void events_change(struct reload *r)
     }
     serve_access_use(s, r->access);
     r->access = NULL;
+    if (r->ledger_fd >= 0)
+        ledger_file_use(s->ledger, r->ledger_fd);
+    r->ledger_fd = -1;
 }
 
 /* `local` cannot change: it decides which process starts the machine. */
@@ -347,7 +353,7 @@ static void reload_apply(struct reload *r)
     serve_log_configure(s);
     if (opened && s->watch != NULL)
         watch_report_again(s->watch); /* machines of etcd that were refused may be usable now */
-    events_change(r);
+    logs_change(r);
 }
 
 static void list_add(struct text *answer, const char *before, const char *name,
@@ -364,6 +370,7 @@ enum status serve_reload(struct serve *s, bool is_dry_run, const struct audit_ac
     struct reload r = {.s = s,
                        .is_dry_run = is_dry_run,
                        .actor = actor,
+                       .ledger_fd = -1,
                        .next = calloc(1, sizeof(*r.next)),
                        .read = calloc(1, sizeof(*r.read))};
     enum status status = ST_NO_MEMORY;
@@ -394,6 +401,8 @@ enum status serve_reload(struct serve *s, bool is_dry_run, const struct audit_ac
     http_certificate_free(r.certificate);
     event_log_close(r.events);
     event_log_close(r.access);
+    if (r.ledger_fd >= 0)
+        close(r.ledger_fd);
     secret_wipe(&r.cluster_keys, sizeof(r.cluster_keys));
     serve_version_done(&r.version);
     free(r.read);

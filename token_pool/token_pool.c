@@ -563,12 +563,12 @@ void token_pool_writer_up(struct token_pool *pool, struct token_link link, const
 {
     struct token_writer *writer = writer_add(pool);
     uint64_t since = ++pool->links_begun;
-    if (writer == NULL) {
+    if (writer != NULL) {
+        *writer = (struct token_writer){.link = link, .peer = peer, .begun_at_link = since};
+        snprintf(writer->name, sizeof(writer->name), "%s", name);
+    } else {
         pool->writers_unknown = true;
-        return;
     }
-    *writer = (struct token_writer){.link = link, .peer = peer, .begun_at_link = since};
-    snprintf(writer->name, sizeof(writer->name), "%s", name);
     if (link.process == 0 && peer != NULL && strchr(name, '/') == NULL)
         cancels_repeat(pool, name, peer);
     else

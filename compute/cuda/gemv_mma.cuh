@@ -323,15 +323,20 @@ inline struct device_limits device_limits()
     return limits;
 }
 
-/* Queues the kernel. Returns false if a block would need more shared memory than the device allows;
- * nothing is then queued. */
+/* Returns true if the device allows the shared memory that a block needs. */
 template <enum compute_type TYPE, uint32_t MT, uint32_t NT>
-bool launch_mma(cudaStream_t stream, struct gemv_set set, const struct gemv_input &input)
+bool fits(const struct device_limits &limits)
 {
-    const struct device_limits limits = device_limits();
+    return (int)shared_bytes<TYPE, MT, NT>() <= limits.shared_bytes_max;
+}
+
+/* Queues the kernel. If a block needs more shared memory than the device allows, the launch fails,
+ * and cuda_launched (backend.cuh) reports the failure. */
+template <enum compute_type TYPE, uint32_t MT, uint32_t NT>
+void launch_mma(cudaStream_t stream, struct gemv_set set, const struct gemv_input &input,
+                const struct device_limits &limits)
+{
     constexpr uint32_t BYTES = shared_bytes<TYPE, MT, NT>();
-    if ((int)BYTES > limits.shared_bytes_max)
-        return false;
     for (uint32_t i = 0; i < set.count; i++)
         set.first_tile[i + 1] = set.first_tile[i] + (set.w[i].rows + 16 * MT - 1) / (16 * MT);
     const uint32_t tiles = set.first_tile[set.count];
@@ -340,7 +345,6 @@ bool launch_mma(cudaStream_t stream, struct gemv_set set, const struct gemv_inpu
                          (int)BYTES);
     CUDA_LAUNCH_EARLY((multiply_mma<TYPE, MT, NT>), dim3(tiles < most ? tiles : most),
                       dim3(THREADS), BYTES, stream, set, input);
-    return true;
 }
 
 /* Queues the product for one type of weights. With up to 4 rows of activations, a block works on 16
@@ -350,14 +354,19 @@ bool launch_mma(cudaStream_t stream, struct gemv_set set, const struct gemv_inpu
 template <enum compute_type TYPE>
 void gemv_typed(cudaStream_t stream, struct gemv_set set, struct gemv_input input)
 {
-    if (input.rows > 8 && launch_mma<TYPE, 2, 2>(stream, set, input))
-        return;
-    if (input.rows > 4 && input.rows <= 8 && launch_mma<TYPE, 2, 1>(stream, set, input))
-        return;
+    const struct device_limits limits = device_limits();
     const uint32_t rows = input.rows;
+    if (rows > 8 && fits<TYPE, 2, 2>(limits)) {
+        launch_mma<TYPE, 2, 2>(stream, set, input, limits);
+        return;
+    }
+    if (rows > 4 && rows <= 8 && fits<TYPE, 2, 1>(limits)) {
+        launch_mma<TYPE, 2, 1>(stream, set, input, limits);
+        return;
+    }
     for (uint32_t first = 0; first < rows; first += 8) {
         input.rows = rows - first < 8 ? rows - first : 8;
-        launch_mma<TYPE, 1, 1>(stream, set, input);
+        launch_mma<TYPE, 1, 1>(stream, set, input, limits);
         input.a += (size_t)8 * set.cols;
         for (uint32_t i = 0; i < set.count; i++)
             set.y[i] += (size_t)8 * set.w[i].rows;

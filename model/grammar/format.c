@@ -7,17 +7,20 @@
 
 #define DEPTH_MAX 16
 
-/* A marker: a text, or a control token. The caller frees the bytes. Returns NULL if it is none. */
+/* A marker: a text, or a control token. The caller frees the bytes. Returns NULL if it is none, or
+ * if there is no memory. */
 static char *marker_bytes(struct builder *b, const json_t *marker, size_t *bytes_out)
 {
     const json_t *token = json_object_get(marker, "token");
     const json_t *text = token != NULL ? token : marker;
     const size_t bytes = json_string_length(text);
     char *copy = json_is_string(text) ? malloc(bytes + 3) : NULL;
-    if (copy == NULL) {
+    if (!json_is_string(text))
         builder_fail(b, ST_INVALID, "format: want a text or a token");
+    else if (copy == NULL)
+        builder_fail(b, ST_NO_MEMORY, "out of memory");
+    if (copy == NULL)
         return NULL;
-    }
     memcpy(copy + (token != NULL), json_string_value(text), bytes);
     if (token != NULL) {
         copy[0] = TOKEN_BEGIN;

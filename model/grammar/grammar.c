@@ -35,7 +35,9 @@ static json_t *json_parse(struct builder *b, const char *text, size_t bytes)
 {
     json_error_t why;
     json_t *value = json_loadb(text, bytes, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &why);
-    if (value == NULL)
+    if (value == NULL && why.text[0] == 0) /* jansson had no memory for a value */
+        builder_fail(b, ST_NO_MEMORY, "out of memory");
+    else if (value == NULL)
         builder_fail(b, ST_INVALID, "not JSON: %s, line %d, column %d", why.text, why.line,
                      why.column);
     return value;

@@ -25,7 +25,6 @@
 #include <stdint.h>
 
 #define GRAMMAR_TEXT_BYTES_MAX LIMIT_CONSTRAINT_BYTES /* Most bytes of a constraint's text. */
-#define GRAMMAR_BYTES_MAX      (48u << 20) /* Most memory of one grammar (grammar_bytes). */
 /* Most bytes of a token that a constraint can allow; a control token can have at most 253. */
 #define GRAMMAR_TOKEN_BYTES 255
 

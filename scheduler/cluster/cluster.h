@@ -17,7 +17,7 @@
  *    (rule 3) still counts: if the chosen machine of the prompt pool has work, and a lent machine
  *    has fewer pending tokens, rule 1 takes the lent machine. With ttft_us_max, if the prompt would
  *    be late on the chosen machine, rule 1 takes the machine of the prompt or mixed pool that
- *    computes the prompt first.
+ *    computes the prompt first; a machine whose prompt rate is not known counts as the first.
  * 2. Token machine: the machine of the token pool with the least scheduled KV memory; if this
  *    machine has requests and the new request does not fit into its free memory, the machine of the
  *    mixed pool with the least scheduled KV memory, unless the request does not fit there either.

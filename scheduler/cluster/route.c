@@ -294,8 +294,9 @@ static uint32_t token_of_pools(const struct seek *s)
 /* ---- machines that keep the TTFT limit ---- */
 
 /* Returns the machine that would finish the prompt first, if `prompt`, which has the shortest
- * queue, would be late; else `prompt`. With machines of equal speed the queue decides alone, so
- * this loop over all machines is rare. */
+ * queue, would be late; else `prompt`. A machine whose rate is not known counts as in time, as in
+ * cluster_route_late_us, so the function prefers it to any machine whose rate is known. With
+ * machines of equal speed the queue decides alone, so this loop over all machines is rare. */
 static uint32_t earliest_prompt(const struct seek *s, uint32_t prompt)
 {
     const struct sched_cluster *sc = s->sc;

@@ -46,15 +46,15 @@ static bool encode(const struct api_encode *encoder, const char *field, const ch
     return true;
 }
 
-bool api_encode_prompt(const struct api_encode *encoder, const char *text, size_t bytes,
-                       bool add_bos, bool add_eos, uint32_t **ids_out, size_t *count_out,
-                       struct api_error *error)
+bool api_encode_prompt(const struct api_encode *encoder, const char *field, const char *text,
+                       size_t bytes, bool add_bos, bool add_eos, uint32_t **ids_out,
+                       size_t *count_out, struct api_error *error)
 {
     struct tokenizer_encode_options options = {.parse_special =
                                                    encoder->control != API_CONTROL_AS_TEXT,
                                                .add_bos = add_bos,
                                                .add_eos = add_eos};
-    return encode(encoder, "prompt", text, bytes, &options, ids_out, count_out, error);
+    return encode(encoder, field, text, bytes, &options, ids_out, count_out, error);
 }
 
 bool api_encode_chat(const struct api_encode *encoder, const struct chat_request *request,

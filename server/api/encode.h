@@ -41,12 +41,13 @@ struct api_encode {
 bool api_context_refuse(struct api_error *error, const char *field, uint32_t context_tokens,
                         const char *prompt_length);
 
-/* Encodes a prompt, which is UTF-8. add_bos, add_eos: put BOS before, and EOS after, the prompt, if
- * the model uses them. *ids_out must be NULL; the caller frees it, also after a failure. On failure
- * returns false, with the HTTP error in *error. */
-bool api_encode_prompt(const struct api_encode *encoder, const char *text, size_t bytes,
-                       bool add_bos, bool add_eos, uint32_t **ids_out, size_t *count_out,
-                       struct api_error *error);
+/* Encodes a prompt, which is UTF-8. field: the body's field with the prompt, which errors name.
+ * add_bos, add_eos: put BOS before, and EOS after, the prompt, if the model uses them. *ids_out
+ * must be NULL; the caller frees it, also after a failure. On failure returns false, with the HTTP
+ * error in *error. */
+bool api_encode_prompt(const struct api_encode *encoder, const char *field, const char *text,
+                       size_t bytes, bool add_bos, bool add_eos, uint32_t **ids_out,
+                       size_t *count_out, struct api_error *error);
 /* Encodes a chat in the model's template, or in the request's own template if that is allowed. The
  * template's markers are always control tokens. The prompt begins with one BOS if the template
  * writes BOS, or if the model's prompts begin with BOS. *begin_out: whether the answer begins

@@ -21,6 +21,12 @@ static inline bool api_is_chat(enum api_kind kind)
     return kind != API_COMPLETION && kind != API_EMBEDDINGS;
 }
 
+/* Returns the name of the body's field with the prompts. Requires !api_is_chat(kind). */
+static inline const char *api_prompt_field(enum api_kind kind)
+{
+    return kind == API_EMBEDDINGS ? "input" : "prompt";
+}
+
 /* Returns true for chats whose bodies and answers have another form than those of API_CHAT
  * (forms.h). */
 static inline bool api_has_form(enum api_kind kind)

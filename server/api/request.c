@@ -124,7 +124,9 @@ json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error)
         return NULL;
     json_t *root = json_loadb(body, bytes, JSON_ALLOW_NUL, &wrong);
     if (root == NULL) {
-        if (json_error_code(&wrong) == json_error_numeric_overflow)
+        if (wrong.text[0] == 0) /* jansson had no memory for a value */
+            out_of_memory(error);
+        else if (json_error_code(&wrong) == json_error_numeric_overflow)
             number_refuse(body, (size_t)wrong.position, error);
         else
             api_error_set(error, 400, NULL, "the body is not JSON: line %d, column %d: %s",
@@ -186,7 +188,7 @@ static bool add_prompt(json_t *value, const char *place, struct api_request *out
 /* prompt, or input of embeddings: a string, a list of token ids, or a list of either. */
 static bool parse_prompts(json_t *root, struct api_request *out, struct api_error *error)
 {
-    const char *field = out->kind == API_EMBEDDINGS ? "input" : "prompt";
+    const char *field = api_prompt_field(out->kind);
     json_t *prompt = api_field_get(root, field);
     if (prompt == NULL)
         return api_error_set(error, 400, field, "%s is missing", field);

@@ -67,7 +67,7 @@ bool api_tokenize(const struct api_tokenize *settings, const char *body, size_t 
         good = prompt == NULL ? api_error_set(error, 400, "prompt", "prompt is missing")
                               : api_field_wrong(error, "prompt", prompt, "a string");
     else if (good)
-        good = api_encode_prompt(&settings->encode, json_string_value(prompt),
+        good = api_encode_prompt(&settings->encode, "prompt", json_string_value(prompt),
                                  json_string_length(prompt), special, false, &ids, &count, error);
     if (good)
         write_tokens(settings, ids, count, strings, out);

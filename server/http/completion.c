@@ -29,10 +29,7 @@ static bool check_context(struct completion *c, struct api_error *error)
     if (longest + least > context) {
         char tokens[32];
         snprintf(tokens, sizeof(tokens), "%u tokens", longest);
-        return api_context_refuse(error,
-                                  chat                                ? "messages"
-                                  : c->request.kind == API_EMBEDDINGS ? "input"
-                                                                      : "prompt",
+        return api_context_refuse(error, chat ? "messages" : api_prompt_field(c->request.kind),
                                   context, tokens);
     }
     if (c->request.max_tokens < 0)
@@ -164,8 +161,10 @@ static void choice_add_text(struct choice *choice, const char *piece, size_t byt
     char *room = small;
     if (choice->stops.held_bytes + bytes > sizeof(small))
         room = malloc(choice->stops.held_bytes + bytes);
-    if (room == NULL)
+    if (room == NULL) {
+        c->output.broken = true; /* the answer must not look complete */
         return;
+    }
     static const struct stop_strings none = {0};
     bool early = choice->tokens <= c->request.sampling.output_tokens_min;
     bool stopped = stop_matcher_feed(&choice->stops, early ? &none : &c->request.stops, piece,
@@ -211,8 +210,10 @@ static void feed_token(struct choice *choice, const struct message_token *token)
     size_t room = DETOKENIZER_OUT_BYTES(bytes);
     if (scratch->capacity < room) {
         char *data = realloc(scratch->data, room);
-        if (data == NULL)
+        if (data == NULL) {
+            c->output.broken = true; /* the answer must not look complete */
             return;
+        }
         scratch->data = data;
         scratch->capacity = room;
     }
@@ -367,29 +368,6 @@ static void sampling_fill(const struct completion *c, const struct choice *choic
         out->end_tokens[out->end_count++] = r->sampling.end_tokens[i];
 }
 
-/* Shows the prompt's text before the answer. */
-static void echo_prompt(struct choice *choice)
-{
-    struct completion *c = choice->completion;
-    struct detokenizer whole = {0};
-    char *room = NULL;
-    for (uint32_t i = 0; i < choice->prompt->count; i++) {
-        size_t bytes = 0;
-        tokenizer_piece(c->model->tokenizer, choice->prompt->ids[i], &bytes);
-        char *more = realloc(room, DETOKENIZER_OUT_BYTES(bytes));
-        if (more == NULL)
-            break;
-        room = more;
-        bytes = detokenizer_feed(&whole, c->model->tokenizer, choice->prompt->ids[i], false, room);
-        text_add(&choice->text, room, bytes);
-    }
-    free(room);
-    char tail[3];
-    text_add(&choice->text, tail, detokenizer_finish(&whole, tail));
-    if (c->request.sampling.logprobs >= 0)
-        choice_add_logprob(choice, choice->prompt->ids[0], NULL);
-}
-
 /* Returns the salt of the request's cached prefixes: requests share prefixes only with requests of
  * an equal salt. It depends on server/prefix_cache_scope, on the request's cache_salt, and on the
  * adapter. No client can choose a cache_salt that gives another client's salt (SHA-256). */
@@ -430,7 +408,7 @@ static bool wants_scores(const struct completion *c, const struct choice *choice
 static bool submit_choice(struct completion *c, struct choice *choice, struct api_error *error)
 {
     if (c->request.echo)
-        echo_prompt(choice);
+        choice_echo_prompt(choice);
     if (c->request.prompt_logprobs >= 0)
         choice_add_prompt_logprob(choice, choice->prompt->ids[0], NULL);
     const struct api_key_settings *settings = api_keys_settings(c->server->keys, c->api_key_index);
@@ -468,8 +446,11 @@ static bool submit_choice(struct completion *c, struct choice *choice, struct ap
                    .self = choice},
     };
     sampling_fill(c, choice, &submit.sampling);
-    if (gateway_submit(c->server->gateway, &submit, &choice->request) == ST_OK)
+    enum status status = gateway_submit(c->server->gateway, &submit, &choice->request);
+    if (status == ST_OK)
         return true;
+    if (status != ST_NO_RESOURCE) /* check_context has excluded ST_TOO_LARGE */
+        return api_error_set(error, 503, NULL, "out of memory");
     api_error_set(error, 429, NULL, "too many requests are open here");
     error->retry_after_s = 1;
     return false;

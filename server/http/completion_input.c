@@ -19,27 +19,27 @@ struct api_encode completion_encode_options(const struct completion_server *serv
         .templates_allowed = server->config->server.chat_template_in_requests};
 }
 
-static bool check_ids(const struct api_encode *encode, const struct api_prompt *given,
-                      struct api_error *error)
+static bool check_ids(const struct api_encode *encode, const char *field,
+                      const struct api_prompt *given, struct api_error *error)
 {
     uint32_t vocab = tokenizer_token_count(encode->tokenizer);
     for (uint32_t i = 0; i < given->count; i++)
         if (given->ids[i] >= vocab)
-            return api_error_set(error, 400, "prompt",
-                                 "prompt token %u is %u: the model's vocabulary has ids 0 to %u", i,
-                                 given->ids[i], vocab - 1);
+            return api_error_set(error, 400, field,
+                                 "%s token %u is %u: the model's vocabulary has ids 0 to %u", field,
+                                 i, given->ids[i], vocab - 1);
     return true;
 }
 
 /* Replaces an empty prompt by the model's start token, as other servers do. */
-static bool fill_empty(const struct api_encode *encode, struct token_prompt *prompt,
-                       struct api_error *error)
+static bool fill_empty(const struct api_encode *encode, const char *field,
+                       struct token_prompt *prompt, struct api_error *error)
 {
     uint32_t start = tokenizer_bos(encode->tokenizer);
     if (start == TOKENIZER_NO_TOKEN)
         start = tokenizer_eos(encode->tokenizer);
     if (start == TOKENIZER_NO_TOKEN)
-        return api_error_set(error, 400, "prompt", "the prompt is empty");
+        return api_error_set(error, 400, field, "the %s is empty", field);
     uint32_t *ids = realloc(prompt->ids, sizeof(*ids));
     if (ids == NULL)
         return api_error_set(error, 503, NULL, "out of memory");
@@ -60,24 +60,25 @@ static bool prepare_prompts(struct completion_input *input, const struct api_enc
         input->prompts[0].count = (uint32_t)count;
         return good;
     }
+    const char *field = api_prompt_field(request->kind);
     for (uint32_t i = 0; i < input->prompt_count; i++) {
         struct api_prompt *given = &request->prompts[i];
         struct token_prompt *prompt = &input->prompts[i];
         if (given->text != NULL) {
             const bool special = request->add_special_tokens;
-            if (!api_encode_prompt(encode, given->text, given->bytes, special,
+            if (!api_encode_prompt(encode, field, given->text, given->bytes, special,
                                    special && request->kind == API_EMBEDDINGS, &prompt->ids, &count,
                                    error))
                 return false;
             prompt->count = (uint32_t)count;
         } else {
-            if (!check_ids(encode, given, error))
+            if (!check_ids(encode, field, given, error))
                 return false;
             prompt->ids = given->ids;
             prompt->count = given->count;
             given->ids = NULL; /* moved */
         }
-        if (prompt->count == 0 && !fill_empty(encode, prompt, error))
+        if (prompt->count == 0 && !fill_empty(encode, field, prompt, error))
             return false;
     }
     return true;

@@ -219,6 +219,8 @@ void choice_add_logprob(struct choice *choice, uint32_t id, const struct message
 /* Adds a prompt token to the field prompt_logprobs. score: as for choice_add_logprob. */
 void choice_add_prompt_logprob(struct choice *choice, uint32_t id,
                                const struct message_token *score);
+/* Adds the text of the choice's prompt, which is shown before the answer. */
+void choice_echo_prompt(struct choice *choice);
 /* Writes an SSE event with what the choice has collected since its last event. With c->form, calls
  * completion_form_step instead. */
 void completion_write_event(struct completion *c, struct choice *choice);

@@ -235,6 +235,10 @@ enum status http_open(const struct http_options *options, struct http **out, str
     *out = h;
     return ST_OK;
 undo_daemons:
+    if (h->daemon != NULL)
+        MHD_quiesce_daemon(h->daemon); /* the caller keeps its listening sockets */
+    if (h->admin_daemon != NULL)
+        MHD_quiesce_daemon(h->admin_daemon);
     daemons_stop(h);
     http_clients_close(h->clients);
 undo_jobs:

@@ -81,7 +81,7 @@ struct http_options {
 };
 
 /* Begins to accept connections. On failure returns ST_IO, ST_NO_MEMORY or ST_NO_RESOURCE, with the
- * reason in *error. */
+ * reason in *error; the listening sockets then stay open, and the caller closes them. */
 enum status http_open(const struct http_options *options, struct http **out, struct error *error);
 /* Cancels the requests in flight and closes their connections. Waits for the running jobs of text
  * threads. NULL is fine. */

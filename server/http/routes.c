@@ -202,9 +202,13 @@ const struct route *http_route_find(const struct http *h, const char *url,
             return route;
     }
     static const char models[] = "/v1/models/";
+    const size_t front = sizeof(models) - 1;
+    char name[ADAPTER_NAME_BYTES]; /* A name of the model is not longer. */
     uint32_t adapter;
-    if (strncmp(url, models, sizeof(models) - 1) == 0 &&
-        served_model_find(h->completions.model, url + sizeof(models) - 1, &adapter)) {
+    if (length <= front || length - front >= sizeof(name) || memcmp(url, models, front) != 0)
+        return NULL;
+    snprintf(name, sizeof(name), "%.*s", (int)(length - front), url + front);
+    if (served_model_find(h->completions.model, name, &adapter)) {
         snprintf(tail, LIMIT_NAME_BYTES, "%u", adapter);
         return &model_route;
     }

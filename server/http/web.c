@@ -58,8 +58,9 @@ void http_web_headers_add(const struct exchange *x, struct MHD_Response *respons
     MHD_add_response_header(response, "Access-Control-Allow-Origin", origin);
     MHD_add_response_header(response, "Access-Control-Expose-Headers",
                             "x-request-id, Retry-After, x-ratelimit-limit-requests, "
-                            "x-ratelimit-remaining-requests, x-ratelimit-limit-tokens, "
-                            "x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens");
+                            "x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
+                            "x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, "
+                            "x-ratelimit-reset-tokens");
 }
 
 void http_web_answer_add(const struct exchange *x, struct MHD_Response *response)

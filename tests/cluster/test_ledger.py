@@ -151,6 +151,9 @@ def check_killed(cluster, path, lines, config):
 
 def check_rotation(cluster, path):
     os.rename(path, path + ".1")
+    assert cluster.request("POST", "/admin/reload/dry-run")[0] == 200  # Changes nothing: lines are written to the old file.
+    answer, _ = counted(cluster, *BODIES[0], "beta")
+    wait_until(lambda: answer in open(path + ".1").read(), "a line of the old file", cluster=cluster)
     assert cluster.request("POST", "/admin/reload")[0] == 200
     answer, used = counted(cluster, *BODIES[0], "beta")
     line = wait_until(lambda: os.path.exists(path) and ledger_lines(path), "a line of the new file", cluster=cluster)[0]

@@ -160,6 +160,7 @@ static void test_torn(void)
 static void test_full_disk(void)
 {
     struct error error;
+    int fd;
     CHECK(symlink("/dev/full", path) == 0);
     struct ledger *ledger = ledger_at();
     for (int i = 0; i < LEDGER_SLOTS + 3; i++) {
@@ -173,12 +174,15 @@ static void test_full_disk(void)
     CHECKF(counts.written == 0 && counts.lost == 3 && counts.waiting == LEDGER_SLOTS &&
                strstr(counts.failure, "No space left") != NULL,
            "%s", counts.failure);
-    CHECK(unlink(path) == 0 && ledger_reopen(ledger, &error) == ST_OK);
+    CHECK(unlink(path) == 0 && ledger_file_open(ledger, &fd, &error) == ST_OK);
+    CHECK(ledger_counts(ledger).written == 0); /* The old file is still in use. */
+    ledger_file_use(ledger, fd);
     wait_written(ledger, LEDGER_SLOTS);
     CHECK(ledger_counts(ledger).failure[0] == 0 && ledger_counts(ledger).waiting == 0);
     /* A process that ends while the disk is full leaves them to the next one. */
     CHECK(unlink(path) == 0 && symlink("/dev/full", path) == 0);
-    CHECK(ledger_reopen(ledger, &error) == ST_OK);
+    CHECK(ledger_file_open(ledger, &fd, &error) == ST_OK);
+    ledger_file_use(ledger, fd);
     for (int i = 0; i < 5; i++)
         ledger_end(ledger, ledger_begin(ledger, "y", "", "", ""), 200, "stop");
     ledger_close(ledger);

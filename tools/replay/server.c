@@ -49,13 +49,16 @@ static enum status model_ask(const struct asking *asking, struct error *error)
     json_t *entry = json_array_get(json_object_get(root, "data"), 0);
     const char *id =
         options->model != NULL ? options->model : json_string_value(json_object_get(entry, "id"));
-    if (id != NULL)
+    const bool is_listed = id != NULL;
+    if (is_listed)
         server->model = strdup(id);
     json_int_t context = json_integer_value(json_object_get(entry, "max_model_len"));
     json_decref(root);
-    if (server->model == NULL)
+    if (!is_listed)
         return error_set(error, ST_INVALID, "%s/v1/models lists no model: give --model",
                          options->url);
+    if (server->model == NULL)
+        return error_set(error, ST_NO_MEMORY, "out of memory");
     server->max_context = options->max_context > 0              ? (uint32_t)options->max_context
                           : context > 0 && context < UINT32_MAX ? (uint32_t)context
                                                                 : 0;

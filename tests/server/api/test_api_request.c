@@ -283,8 +283,29 @@ static void check_number_of_json_values(void)
     free(body);
 }
 
+static uint32_t allocations_left;
+
+static void *few_allocate(size_t bytes)
+{
+    return allocations_left > 0 && allocations_left-- > 0 ? malloc(bytes) : NULL;
+}
+
+/* The client is not to blame if there is no memory for the JSON tree. */
+static void check_no_memory(void)
+{
+    json_set_alloc_funcs(few_allocate, free);
+    for (uint32_t count = 0; count < 2; count++) {
+        allocations_left = count;
+        CHECK(!parse(API_COMPLETION, "{\"prompt\": \"hi\"}"));
+        CHECKF(error.status == 503 && strcmp(error.message, "out of memory") == 0, "%u: %s", count,
+               error.message);
+    }
+    json_set_alloc_funcs(malloc, free);
+}
+
 int main(void)
 {
+    check_no_memory();
     check_bad();
     check_json_tree_is_freed();
     check_number_of_json_values();

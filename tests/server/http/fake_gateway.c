@@ -31,6 +31,7 @@ static struct gateway the_gateway;
 atomic_uint fake_submitted, fake_open, fake_clients_gone, fake_stopped, fake_weight;
 atomic_int fake_priority;
 atomic_uint fake_submits_left = UINT32_MAX;
+atomic_int fake_submit_failure = ST_NO_RESOURCE;
 atomic_ullong fake_seed, fake_salt;
 atomic_uint fake_end_count, fake_model_ends = 1;
 atomic_size_t fake_metrics_bytes = 6, fake_control_bytes;
@@ -82,7 +83,7 @@ enum status gateway_submit(struct gateway *g, const struct gateway_submit *submi
                            struct gateway_request **out)
 {
     if (fake_submits_left == 0)
-        return ST_NO_RESOURCE;
+        return (enum status)fake_submit_failure;
     fake_submits_left--;
     fake_seed = submit->sampling.seed;
     fake_sampling = submit->sampling;

@@ -51,7 +51,8 @@ extern atomic_size_t fake_control_bytes;
 extern atomic_bool fake_encode_holds;
 extern atomic_uint fake_encode_held;     /* Number of texts whose encoding waits. */
 extern atomic_size_t fake_metrics_bytes; /* Size of the page /metrics. */
-extern atomic_uint fake_submits_left;    /* Submissions after these are refused. */
+extern atomic_uint fake_submits_left;    /* Submissions after these fail. */
+extern atomic_int fake_submit_failure;   /* Status (enum status) of submissions that fail. */
 extern atomic_bool fake_hold_fails;      /* Requests with the script 'h' fail. */
 extern atomic_bool fake_prompts_shared;  /* The answer of gateway_prompts_shared. */
 extern atomic_bool fake_ready;           /* The gateway's answer when asked whether it is ready. */

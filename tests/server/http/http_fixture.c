@@ -99,20 +99,36 @@ void server_config_default(void)
     config.http.text_threads = 2;
 }
 
-void server_start(struct http_options options)
+static void options_complete(struct http_options *options)
 {
     static const struct clock clock = {now_us, NULL};
     struct error error = {0};
     char bound[LIMIT_ADDRESS_BYTES];
-    CHECKF(address_listen("127.0.0.1:0", &options.listen_fd, bound, &error) == ST_OK, "%s",
+    CHECKF(address_listen("127.0.0.1:0", &options->listen_fd, bound, &error) == ST_OK, "%s",
            error.text);
     port = (uint16_t)atoi(strrchr(bound, ':') + 1);
     CHECK(api_keys_open(&keys) == ST_OK);
-    options.config = &config;
-    options.gateway = fake_gateway();
-    options.keys = keys;
-    options.clock = &clock;
-    options.model = &model;
+    options->config = &config;
+    options->gateway = fake_gateway();
+    options->keys = keys;
+    options->clock = &clock;
+    options->model = &model;
+}
+
+bool server_open_fails(struct http_options *options)
+{
+    struct error error = {0};
+    options_complete(options);
+    bool fails = http_open(options, &http, &error) != ST_OK;
+    CHECK(model.references == 1);
+    api_keys_close(keys);
+    return fails;
+}
+
+void server_start(struct http_options options)
+{
+    struct error error = {0};
+    options_complete(&options);
     CHECKF(http_open(&options, &http, &error) == ST_OK, "%s", error.text);
     stop_fd = eventfd(0, 0);
     CHECK(pthread_create(&loop, NULL, run_loop, NULL) == 0);

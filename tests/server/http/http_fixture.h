@@ -25,6 +25,9 @@ void server_config_default(void);
 /* Starts a server with `config` on a free port. Overwrites options.listen_fd, config, gateway,
  * keys, clock and model. */
 void server_start(struct http_options options);
+/* Completes the options as server_start does, and returns true if http_open fails with them. The
+ * caller closes options->listen_fd. Requires that http_open fails. */
+bool server_open_fails(struct http_options *options);
 /* Waits until all requests have ended, and stops the server. */
 void server_stop(void);
 /* Stops the server at once: open requests are cut off. */

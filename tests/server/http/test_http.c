@@ -5,7 +5,9 @@
 #include "tests/server/http/http_fixture.h"
 #include "transport/address.h"
 
+#include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,6 +17,7 @@ static void check_small_endpoints(void)
     expect("\"id\":\"m\",\"object\":\"model\"");
     expect("\"max_model_len\":60000");
     CHECK(ask("GET", "/v1/models/m", "", "") == 200);
+    CHECK(ask("GET", "/v1/models/m/", "", "") == 200);
     CHECK(ask("GET", "/v1/models/other", "", "") == 404);
     expect("there is no model 'other' here\",\"type\":\"not_found_error\",\"param\":\"model\"");
     expect("\"code\":\"model_not_found\"");
@@ -50,9 +53,18 @@ static void check_errors(void)
     expect("there is no model 'gpt' here: it is 'm'");
     CHECK(post("/v1/completions", "{\"prompt\": [700]}") == 400);
     expect("prompt token 0 is 700");
+    CHECK(post("/v1/embeddings", "{\"input\": [700]}") == 400);
+    expect("input token 0 is 700");
+    expect("\"param\":\"input\"");
     CHECK(post("/v1/completions", "{\"prompt\": \"a\", \"max_tokens\": 60000}") == 400);
     expect("context_length_exceeded");
     expect("This model's maximum context length is 60000 tokens"); /* clients look for it */
+    fake_submits_left = 0;
+    fake_submit_failure = ST_NO_MEMORY;
+    CHECK(post("/v1/completions", "{\"prompt\": \"a\"}") == 503);
+    expect("out of memory");
+    fake_submit_failure = ST_NO_RESOURCE;
+    fake_submits_left = UINT32_MAX;
     CHECK(post("/v1/completions", "{\"prompt\": \"r\"}") == 429);
     expect("Retry-After: 7");
     CHECK(post("/v1/completions", "{\"prompt\": \"R\"}") == 400);
@@ -561,9 +573,21 @@ static void check_templates(void)
     CHECK(post("/v1/chat/completions", body) == 200 && post("/tokenize", body) == 200);
 }
 
+/* http_open fails after the main daemon has started: the listening sockets stay the caller's. */
+static void check_open_fails(void)
+{
+    struct http_options options = {.admin_fd = memfd_create("no socket", 0)};
+    CHECK(options.admin_fd > 0);
+    CHECK(server_open_fails(&options));
+    CHECK(fcntl(options.listen_fd, F_GETFD) >= 0 && fcntl(options.admin_fd, F_GETFD) >= 0);
+    close(options.listen_fd);
+    close(options.admin_fd);
+}
+
 int main(void)
 {
     server_config_default();
+    check_open_fails();
     server_start((struct http_options){0});
     check_addresses();
     check_not_ready();

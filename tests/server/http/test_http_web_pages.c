@@ -39,7 +39,10 @@ static void check_named_pages(void)
     expect("Vary: Origin\r\n");
     CHECK(post_as(PAGE) == 200);
     expect("Access-Control-Allow-Origin: https://chat.example\r\n");
-    expect("Access-Control-Expose-Headers: x-request-id, Retry-After, ");
+    expect("Access-Control-Expose-Headers: x-request-id, Retry-After, "
+           "x-ratelimit-limit-requests, x-ratelimit-remaining-requests, "
+           "x-ratelimit-reset-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, "
+           "x-ratelimit-reset-tokens\r\n");
     CHECK(post_as("") == 200);
     expect("Vary: Origin\r\n");
     expect_not("Access-Control");
