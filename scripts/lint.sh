@@ -10,7 +10,7 @@ say "cppcheck"
 # Without --project=build-lint/compile_commands.json: with it, cppcheck 2.10 does not find the headers of the tree.
 find_sources | tr '\0' '\n' | grep '\.c$' | cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 -I . -D_GNU_SOURCE \
     --enable=warning,performance -j2 --suppress=missingIncludeSystem \
-    --suppressions-list=scripts/cppcheck.txt --file-list=-
+    --suppressions-list=scripts/cppcheck.txt --include=scripts/cppcheck.macros --file-list=-
 say "shellcheck"
 shellcheck -x dev .ci/run scripts/*.sh tests/gpu/check tests/gpu/skip.sh
 say "nothing found"

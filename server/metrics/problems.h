@@ -37,8 +37,8 @@
     X(KV_QUARANTINED, MACHINE, warning, 5, CleaveKvQuarantined,                                    \
       "continue or kill the process that the log names")                                           \
     X(KV_TIER_DOWN, MACHINE, warning, 5, CleaveKvTierDown,                                         \
-      "mend what its log names; if the log says 'is off', restart it, a local machine with its "   \
-      "gateway")                                                                                   \
+      "mend what the machine's log names; if the log says 'is off', restart the machine (kill a "  \
+      "local machine's process)")                                                                  \
     X(SLO_MISSED, GATEWAY, warning, 0, CleaveSloMissed, "more machines")                           \
     X(REQUESTS_REFUSED, GATEWAY, warning, 0, CleaveRequestsRefused, "more machines")               \
     X(REQUESTS_RESUMED, GATEWAY, warning, 0, CleaveRequestsResumed,                                \
