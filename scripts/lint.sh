@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# lint.sh: checks that a reviewer need not make: warnings as errors, cppcheck, shellcheck.
+# lint.sh: checks that a reviewer need not make: warnings as errors, cppcheck, shellcheck, corpora without a fuzz target.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/build.sh
@@ -13,4 +13,9 @@ find_sources | tr '\0' '\n' | grep '\.c$' | cppcheck --quiet --error-exitcode=1 
     --suppressions-list=scripts/cppcheck.txt --include=scripts/cppcheck.macros --file-list=-
 say "shellcheck"
 shellcheck -x dev .ci/run scripts/*.sh tests/gpu/check tests/gpu/skip.sh
+say "corpora of fuzz targets"
+for folder in tests/data/fuzz/*/; do
+    name=$(basename "$folder")
+    [[ -n $(find tests -name "fuzz_$name.c") ]] || fail "no fuzz target reads $folder"
+done
 say "nothing found"

@@ -335,6 +335,11 @@ void peer_socket_ready(struct peer *peer, uint32_t epoll_events)
             peer_fail(peer, status, &error);
         peer_epoll_update(peer);
     }
+    /* Nothing is read that would end this, and epoll reports it again and again. */
+    if (peer->read_paused && (epoll_events & (EPOLLHUP | EPOLLERR)) != 0) {
+        error_set(&error, ST_UNREACHABLE, "a data connection was lost");
+        peer_fail(peer, ST_UNREACHABLE, &error);
+    }
     if ((epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && peer->failing == ST_OK)
         peer_receive(peer);
     if (peer->state == PEER_UP && peer->control != NULL && peer->failing == ST_OK)
