@@ -28,9 +28,14 @@ bool view_true(const json_t *object, const char *member)
 
 const char *view_printable(const char *text, char *out, size_t capacity)
 {
+    const unsigned char *at = (const unsigned char *)text;
     size_t used = 0;
-    for (; *text != 0 && used + 1 < capacity; text++)
-        out[used++] = (unsigned char)*text < ' ' || *text == 127 ? '?' : *text;
+    for (; *at != 0 && used + 1 < capacity; at++) {
+        /* U+0080 to U+009F are control characters, too: U+009B begins a terminal's command. */
+        const bool long_control = at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0;
+        out[used++] = *at < ' ' || *at == 127 || long_control ? '?' : (char)*at;
+        at += long_control ? 1 : 0;
+    }
     out[used] = 0;
     return out;
 }
