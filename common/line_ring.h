@@ -19,8 +19,9 @@ struct line_ring;
 enum status line_ring_open(size_t bytes, struct line_ring **out);
 void line_ring_close(struct line_ring *ring); /* NULL is fine. */
 
-/* Copies one line, without a line feed at its end, into the ring. Ignores a line that contains a
- * line feed, and a line that does not fit even into an empty ring. */
+/* Copies the `bytes` bytes of `line`, which has no line feed, into the ring. Removes the oldest
+ * lines if the ring has no room. Does nothing if the line has a line feed, or if bytes + 1 is more
+ * than the bytes of the ring. */
 void line_ring_add(struct line_ring *ring, const char *line, size_t bytes);
 
 /* Returns the number of lines in the ring. */

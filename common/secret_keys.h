@@ -1,7 +1,12 @@
 /* secret_keys: the cluster keys of a process: one key, or several keys while an operator replaces
  * the key. A process connects with its first key, and accepts a peer that has any of the keys. A
- * process reads its keys from a key file, or gets the keys from the process that started it
- * (host/child.h). `cleave serve` and `cleave machine` read the file again when they reload.
+ * process has its keys from one of these places:
+ * - a key file, which `cleave serve` and `cleave machine` read again when they reload;
+ * - the process that started it (host/child.h);
+ * - itself: without a key file, `cleave serve` makes a random key if all machines are on its host
+ *   and listen on loopback addresses, and etcd is not used. `cleave doctor` makes keys for its
+ *   tests.
+ *
  * transport/ proves and checks the keys. machine/tiers.c also uses these functions, for the key of
  * stored KV. The functions keep no state, and any thread may call them. They do not watch the file,
  * and encrypt nothing. */
@@ -29,13 +34,15 @@ struct secret_keys {
 /* Sets *out to one key. The bytes of `key` are the key itself and are not hashed. */
 void secret_keys_set(struct secret_keys *out, const uint8_t key[SECRET_HASH_BYTES]);
 
-/* Parses the text of a key file. The text has one of two forms, which the first line that is not
- * empty decides. If this line looks like a key (an even number of hexadecimal digits, at least 64,
- * or 44 characters of base64), each line that is not empty must be such a key, and all keys must
- * differ. Otherwise the whole text is one key: at least 32 bytes of any kind. White space at the
- * end of a line and of the text is ignored. The bytes of a key are the SHA-256 of the key's line,
- * or of the whole text. Errors begin with `path`: ST_INVALID, or ST_TOO_LARGE for more than
- * SECRET_KEYS_MAX keys. After an error *out is unchanged. */
+/* Parses the text of a key file. A line is a key line if it has an even number of hexadecimal
+ * digits, at least 64, or 44 characters of base64. The text has one of two forms:
+ * - The first line that is not empty is a key line. Then all lines that are not empty must be key
+ *   lines, and must differ. Each key is the SHA-256 of one line.
+ * - Any other text has one key: the SHA-256 of the whole text, which must have at least 32 bytes.
+ *
+ * White space at the end of a key line, or at the end of the whole text, is ignored. Errors begin
+ * with `path`: ST_INVALID, or ST_TOO_LARGE for more than SECRET_KEYS_MAX keys. After an error *out
+ * is unchanged. */
 enum status secret_keys_parse(const char *text, size_t bytes, const char *path,
                               struct secret_keys *out, struct error *error);
 /* Reads a key file of at most 4,096 bytes with secret_file_read, and parses the text with

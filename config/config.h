@@ -18,10 +18,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* The value of a whole number that is "auto". */
+/* Value of a number's field if the config gives the key the value "auto". */
 #define CONFIG_AUTO UINT32_MAX
 
-/* Servers of kv/tiers/store/servers. */
+/* Most servers in the list of the key kv/tiers/store/servers. */
 #define CONFIG_STORE_SERVERS_MAX 16
 
 /* The models' folder of an installation: config_model_path looks there last. */
@@ -39,7 +39,8 @@ struct config_machine {
     /* In batches of more than 16 rows, such as prompts, activations are E4M3 (8-bit floats) if the
      * weights are E4M3 and the GPU multiplies E4M3 values. */
     bool f8_activations;
-    /* The value of the key `stages` as JSON, which config_stages reads; empty = no value, or 1. */
+    /* The pipeline stages of the machine: the value of the key `stages` as JSON text, which
+     * config_stages parses. Empty = one stage has all layers. */
     char stages[2048];
     uint32_t tensor_parallel; /* Ranks of each stage that does not set its own number. */
     uint32_t threads;         /* 0 = one for each core of the host. */
@@ -58,13 +59,14 @@ struct config_kv {
     /* With transfer "auto", the KV of prompts of at least this length is sent layer by layer.
      * CONFIG_AUTO = decided by the measured speeds of link and machine. */
     uint32_t layerwise_threshold_tokens;
-    char transfer[16];      /* "auto", "layerwise" or "one-piece". */
-    bool prefix_cache;      /* Machines keep the KV of earlier prefixes. */
-    char checkpoint[8];     /* "off", "idle" or "always": copies of running answers. */
-    uint32_t checkpoint_ms; /* Least time between two copies of an answer. */
-    bool prefault;          /* KV memory is allocated in the background after the start. */
+    char transfer[16];  /* "auto", "layerwise" or "one-piece". */
+    bool prefix_cache;  /* Machines keep the KV of earlier prefixes. */
+    char checkpoint[8]; /* "off", "idle" or "always": copies of running answers. */
+    /* Least time between two copies of an answer; 0 = a block is copied as soon as it is full. */
+    uint32_t checkpoint_ms;
+    bool prefault; /* KV memory is allocated in the background after the start. */
     struct {
-        uint32_t wait_ms;
+        uint32_t wait_ms;                /* Most time that a prompt waits for stored KV. */
         char key_file[LIMIT_PATH_BYTES]; /* Empty = stored KV is not encrypted. */
         struct {
             uint64_t bytes; /* Of each machine; 0 = none. */
@@ -106,8 +108,10 @@ struct config {
     struct {
         char listen[LIMIT_ADDRESS_BYTES];
         char admin_socket[101]; /* Empty = none. */
-        char page[8];           /* "auto", "on" or "off". */
-        char web_origins[512];  /* Empty = none; "*" = all. */
+        /* Whether GET / answers with a page to try the server: "auto", "on" or "off". "auto" = on
+         * if `listen` is a loopback address. */
+        char page[8];
+        char web_origins[512]; /* Empty = none; "*" = all. */
         uint64_t body_bytes_max;
         uint64_t bodies_bytes_max;
         uint64_t answers_bytes_max;
@@ -115,7 +119,7 @@ struct config {
         uint32_t connections_per_address_max;
         uint32_t headers_ms;
         uint32_t bytes_per_second_min;
-        uint32_t ping_ms;
+        uint32_t ping_ms; /* 0 = no pings in streams without events. */
         uint32_t text_threads;
     } http;
     struct {
@@ -156,7 +160,9 @@ struct config {
         char ledger_file[LIMIT_PATH_BYTES]; /* Empty = no usage ledger. */
         uint32_t slow_s;                    /* 0 = slow requests are not logged. */
         uint32_t requests_kept;
-        char otlp_endpoint[LIMIT_PATH_BYTES]; /* Empty = spans are not sent. */
+        /* URL of an OpenTelemetry collector, which gets the timing of each request as trace spans
+         * (unlike the spans of a request's KV); empty = none. */
+        char otlp_endpoint[LIMIT_PATH_BYTES];
     } log;
     struct {
         uint32_t prompt_batch_tokens;
@@ -178,15 +184,22 @@ struct config {
         uint32_t prompt_queue_threshold_ms; /* 0 = none; or CONFIG_AUTO. */
         uint32_t machine_pending_ms;        /* 0 = no bound; or CONFIG_AUTO. */
         uint32_t queue_requests_max;
-        uint32_t queue_ms;
+        uint32_t queue_ms;           /* 0 = no limit. */
         uint32_t crashes_max;        /* 0 = no limit. */
         uint32_t context_tokens_max; /* 0 = the model's limit. */
         char policy[16];             /* "jsq", "prefix" or "deadline". */
         char placement[8];           /* "auto" or "split". */
         bool adaptive_pools;
+        /* Machines whose measured rates differ by more than a quarter are compared by the time
+         * that their work takes, and stored KV is loaded if that is faster than computing it.
+         * False = machines are compared by tokens, and stored KV is always loaded. */
         bool compare_time;
-        uint32_t wait_ms; /* 0 = unlimited. */
+        /* A request that no connected machine can take fails after this time; 0 = never. */
+        uint32_t wait_ms;
         uint32_t takeover_delay_ms;
+        /* With the policy "prefix": a machine with a cached prefix may be chosen if it has at most
+         * this number of pending or scheduled tokens more than the machine that would be chosen
+         * without the prefix. */
         uint32_t prefix_slack_tokens;
         uint32_t repurpose_window_ms; /* 0 = home pools do not change. */
         uint32_t repurpose_interval_ms;
@@ -202,6 +215,8 @@ struct config {
         uint32_t heartbeat_ms;
         uint32_t silence_ms;
         uint32_t connect_ms;
+        /* If UCX carries no first message over RDMA in this time, KV travels over cleave's own TCP
+         * connections. */
         uint32_t link_ms;
     } transport;
     struct {
@@ -296,11 +311,13 @@ enum status config_parse(const char *text, size_t text_bytes, const char *source
 /* Receives the text of one mistake, which is valid during the call. */
 typedef void (*config_mistake_call)(void *self, const char *text);
 
-/* Reads a file as config_load does, but goes on after a mistake in a key, and calls on_mistake with
- * the text of every mistake. After a mistake, the key is ignored; if the file does not have the
- * key, the deepest object above the key is ignored. If `pools` has a mistake, `pools` and
- * `machines` are ignored. A file that cannot be read or is not JSON has one mistake. Returns true
- * if the rest of the file is a valid config; only then *out is written. */
+/* Reads a file as config_load does, but does not stop at the first mistake, and calls on_mistake
+ * with the text of every mistake. A key with a mistake is ignored, and the rest is read. If the
+ * mistake is about a key that the file does not have, the innermost object of the key's path is
+ * ignored: for machines/p0/address, the object machines/p0, or `machines` if machines/p0 is
+ * missing, too. If `pools` has a mistake, `pools` and `machines` are ignored. A file that cannot be
+ * read or is not JSON has one mistake. Returns true if the rest of the file is a valid config; only
+ * then *out is written. */
 bool config_load_all(const char *path, config_mistake_call on_mistake, void *self,
                      struct config *out);
 
@@ -327,7 +344,8 @@ enum status config_model_path(const struct config *config, char out[LIMIT_PATH_B
                               struct error *error);
 /* Returns the key that names the draft model, for errors; NULL = there is no draft model. */
 const char *config_draft_key(const struct config *config);
-/* As config_model_path, for the files that have the draft model. Requires that there is one. */
+/* Finds the file or folder of the draft model, as config_model_path finds the model. If the draft
+ * model is a draft layer, stores the path of the model. Requires that there is a draft model. */
 enum status config_draft_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                               struct error *error);
 
@@ -404,8 +422,8 @@ typedef void (*config_change_call)(void *self, const struct config_change *chang
  * machines. */
 void config_diff(const struct config *now, const struct config *next, config_change_call on_change,
                  void *self);
-/* Calls on_change for every key of `machines` whose values differ between two entries of a
- * machine. */
+/* Calls on_change for every key below `machines` whose values differ in `now` and `next`. `now` and
+ * `next` are the values of one machine in two configs. */
 void config_machine_diff(const struct config_machine *now, const struct config_machine *next,
                          config_change_call on_change, void *self);
 /* Copies the values of all keys with CONFIG_RELOAD_YES or CONFIG_RELOAD_MACHINES from `next` to

@@ -11,11 +11,13 @@
  * does not know the prompts that are computed on this machine for requests that are decoded
  * elsewhere; only the sched_machine knows these.
  *
- * Before its next batches, a machine makes these calls:
- * 1. sched_memory_grow until it returns SCHED_GROWTH_DONE, so that running answers go before new
- *    requests.
- * 2. sched_memory_candidate_find and sched_memory_grant, until one of them returns false.
- * 3. sched_memory_deadlock_victim, after all batches that can begin have begun.
+ * Each time that a machine may begin batches, the caller takes these steps in this order:
+ * 1. It calls sched_memory_grow until the result is SCHED_GROWTH_DONE, so that running answers go
+ *    before new requests.
+ * 2. It calls sched_memory_candidate_find and sched_memory_grant in turn, until one of them returns
+ *    false.
+ * 3. It begins all batches that can begin.
+ * 4. It calls sched_memory_deadlock_victim once, because no further batch can begin now.
  *
  * No request waits for ever, because every request that holds blocks frees them at some time:
  * - A running answer ends or is preempted. An answer that must grow does not wait for another
@@ -46,27 +48,27 @@ struct sched_memory_options {
     /* In layers with a window, an answer keeps its blocks for this number of tokens longer than it
      * reads them, so that they can be copied to another machine meanwhile (kv/checkpoint). */
     uint32_t window_spare_tokens;
-    /* Most drafted tokens of a decode step. Their KV may be in later spans than the next
-     * token's. */
+    /* Most drafted tokens of a decode step. A decode step computes up to 1 + draft_tokens tokens of
+     * an answer at once, and layers with a window keep the blocks that all these tokens read. */
     uint32_t draft_tokens;
     /* Slots of the requests that are decoded here: first_slot … first_slot + slot_count - 1. */
     sched_slot first_slot;
     uint32_t slot_count;
     /* Number of the answer's first tokens whose blocks are reserved with the prompt's blocks. */
     uint32_t growth_tokens;
-    /* Percentage of all blocks that new requests leave free while an answer may grow; at least the
-     * blocks of one span for each answer that may grow. */
+    /* While any answer may grow, a grant to a new request leaves blocks free: this percentage of
+     * all blocks, or the blocks of one span for each answer that may grow, whichever is more. */
     uint32_t growth_reserve_percent;
     /* A request that was preempted this often has its whole answer reserved. */
     uint32_t preemptions_max;
 };
 
-/* How requests fill a machine's KV memory: what the cluster scheduler knows of struct
- * sched_memory_options. All zeros = not known, or a model without windows: a request takes the
- * memory of its tokens. */
+/* The values from which the cluster scheduler computes how much of a machine's KV memory a request
+ * takes; sched_memory_kv makes them from the machine's options. All zeros = not known, or a model
+ * without windows: a request with N tokens then takes the memory of N tokens. */
 struct sched_kv {
-    /* Number of tokens for which the memory has room in all layers; 0 = the number of tokens of the
-     * longest context. */
+    /* Number of tokens whose KV of all layers fits the memory; 0 = the kv_tokens of the machine's
+     * SCHED_MACHINE_UP (scheduler/cluster/cluster.h). */
     uint64_t capacity_tokens;
     struct layer_groups groups;
     uint32_t block_tokens;
@@ -166,8 +168,9 @@ bool sched_memory_copy_grant(struct sched_memory *memory, sched_slot slot, uint3
  * added the request. The pointer is valid until sched_memory_remove. */
 const struct sched_memory_blocks *sched_memory_blocks(const struct sched_memory *memory,
                                                       sched_slot slot);
-/* Sets window_held of a request that is not granted: before this span, it needs no own blocks in
- * layers with a window, because of the prefix cache. */
+/* Sets the request's window_held: in layers with a window, the request will take no blocks for the
+ * spans before span window_held, because the prefix cache holds the blocks that these layers read.
+ * Computes the request's number of blocks again. Requires that the request is not granted. */
 void sched_memory_window_held_set(struct sched_memory *memory, sched_slot slot,
                                   uint32_t window_held);
 /* Starts to decode a granted request whose KV is complete on this machine. tokens_left = most
@@ -196,23 +199,30 @@ enum sched_memory_growth {
 enum sched_memory_growth sched_memory_grow(struct sched_memory *memory, uint32_t blocks_free,
                                            sched_slot *slot_out);
 
-/* Finds the first waiting reservation. Returns false if none waits, or if its prompt runs on
- * another machine and the prompts' share leaves no room for its blocks; later reservations then
- * wait, too. A reservation that is larger than all blocks outside the share waits only until no
- * request whose prompt runs on another machine holds blocks. */
+/* Finds the first waiting reservation, the candidate. Returns false in two cases:
+ * - No reservation waits.
+ * - The candidate's prompt runs on another machine, and the candidate needs more blocks than are
+ *   left of the blocks outside the prompts' share after shared_blocks (struct sched_memory_counts)
+ *   are subtracted. The candidate and all later reservations then wait.
+ *
+ * A candidate that needs more blocks than all blocks outside the prompts' share waits until
+ * shared_blocks is 0: until no copy, and no request whose prompt runs elsewhere, holds blocks. */
 bool sched_memory_candidate_find(const struct sched_memory *memory, sched_slot *slot_out);
 /* Grants the candidate the blocks that sched_memory_blocks reports. blocks_needed = blocks that the
  * caller must take: all these blocks, or fewer if the prefix cache has some. Returns false, and the
- * candidate waits, if blocks_free is less than the sum of blocks_needed, the blocks that are kept
- * for growing answers, and the blocks of the first prompt of each path if it arrived before the
- * candidate. */
+ * candidate waits, if blocks_free is less than the sum of
+ * - blocks_needed,
+ * - the blocks that new requests leave free for growing answers (growth_reserve_percent),
+ * - the blocks of the first waiting prompt of each path, if the prompt arrived before the
+ *   candidate. */
 bool sched_memory_grant(struct sched_memory *memory, sched_slot slot, uint32_t blocks_needed,
                         uint32_t blocks_free);
 
 /* Finds the granted reservation that must be given up to break a deadlock between machines
  * (sched_machine_deadlock_victim). prompt_holders = number of prompts that hold blocks of this
- * machine and whose answers are generated elsewhere. If the result is true, the caller reports the
- * preemption to the request's gateway, and quarantines or removes the request. */
+ * machine and whose answers are generated elsewhere, plus 1 if loads from tiers hold blocks. If the
+ * result is true, the caller reports the preemption to the request's gateway, and quarantines or
+ * removes the request. */
 bool sched_memory_deadlock_victim(const struct sched_memory *memory, uint32_t blocks_free,
                                   uint32_t prompt_holders, sched_slot *slot_out);
 

@@ -187,7 +187,8 @@ void token_pool_answers_grow(struct token_pool *pool);
 void token_pool_waiting_grant(struct token_pool *pool, int64_t now_us);
 /* Gives up one request that awaits its KV, if machines may be waiting for each other in a circle
  * (sched_memory_deadlock_victim). prompt_holders: number of prompts that hold blocks of this
- * machine. Call it after all batches that can begin have begun. */
+ * machine and whose answers are generated elsewhere, plus 1 if loads from tiers hold blocks. Call
+ * the function after all batches that can begin have begun. */
 void token_pool_deadlock_break(struct token_pool *pool, uint32_t prompt_holders, int64_t now_us);
 /* Handles leases (kv_pool_lease_set) that have ended. Returns the time of the next call; INT64_MAX
  * = none. */

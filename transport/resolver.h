@@ -1,8 +1,13 @@
 /* resolver: finds the socket addresses of hosts without blocking the caller. A numeric address is
  * converted at once. A host name is looked up on a separate thread. The resolver owns these threads
  * and the last good answer for each host and port (up to 1024), for use while the name server does
- * not answer. Each UCX transport and each client of the shared KV store (kvcache/tiers/) owns one
- * resolver, and makes every call on its own thread. The resolver opens no connections. */
+ * not answer. The resolver opens no connections.
+ *
+ * Each UCX transport owns a resolver, and makes every call on the thread that owns the transport.
+ * Each client of the shared KV store (kvcache/tiers/tier_store.h) owns a resolver, too. The thread
+ * that opens and closes the client, in a machine the event loop thread, opens and closes the
+ * resolver; the tier's thread makes the other calls. A resolver is not thread-safe: no two calls
+ * may run at once. */
 #ifndef TRANSPORT_RESOLVER_H
 #define TRANSPORT_RESOLVER_H
 
@@ -26,15 +31,16 @@ void resolver_close(struct resolver *resolver);
 int resolver_fd(const struct resolver *resolver);
 
 /* Finds the addresses of a host. A result of a look-up, good or failed, is used for 1 s; after
- * that, the next call starts a new look-up.
- *
- * ST_OK: *out is the numeric address, the good result of the last second, or an older good result.
- * An older good result is returned if the look-up failed within the last second or could not begin.
- * While a look-up runs, an older good result is returned only if accept_old is true.
- * ST_IN_PROGRESS: a look-up runs. Call the function again when resolver_fd is readable.
- * ST_NO_RESOURCE: no look-up could begin, because no thread or descriptor is left or too many
- * look-ups run. ST_NO_MEMORY: memory is short. Any other status: the error of `look_up`, for 1 s
- * after the look-up has failed. */
+ * that, the next call starts a new look-up. Returns one of these:
+ * - ST_OK: *out is the numeric address, the good result of the last second, or an older good
+ *   result. An older good result is returned if the look-up failed within the last second or could
+ *   not begin. While a look-up runs, an older good result is returned only if accept_old is true.
+ * - ST_IN_PROGRESS: a look-up runs. Call the function again when resolver_fd is readable.
+ * - ST_NO_RESOURCE: no look-up could begin, because no thread or descriptor is left or too many
+ *   look-ups run.
+ * - ST_NO_MEMORY: memory is short.
+ * - The status with which `look_up` failed within the last second, if the resolver has no older
+ *   good result for the host. */
 enum status resolver_find(struct resolver *resolver, const struct address *address, bool accept_old,
                           struct address_found *out, struct error *error);
 

@@ -25,15 +25,15 @@ struct protobuf_field {
     struct mapped_text bytes;
 };
 
-/* Begins to read a message. Requires that the message stays in memory until its last field, and the
- * `bytes` of its fields, are used. */
+/* Returns a reader that starts at the first field of `message`. The caller must keep the message in
+ * memory while it uses the reader or the `bytes` of a field. */
 static inline struct protobuf protobuf_begin(struct mapped_text message)
 {
     return (struct protobuf){.unread = message};
 }
 
-/* Stores the next field. Returns false, and stores nothing, at the end of the message, or if
- * p->malformed. */
+/* Reads the next field into *out. Returns false, and leaves *out unchanged, at the end of the
+ * message (p->malformed is false) and if the message is malformed (p->malformed is true). */
 bool protobuf_next(struct protobuf *p, struct protobuf_field *out);
 
 /* Returns the value of a field of 4 bytes, read as a float. */

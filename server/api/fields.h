@@ -1,8 +1,9 @@
-/* api_fields: typed look-ups in a JSON object, for the parsers of requests in server/api/, which
- * run on the text threads. If a field is absent or null, the caller's default stays. If its type or
- * range is wrong, the error (a 400) names the field, the value and what was wanted. The functions
- * keep no state, and any thread may call them. They parse no text (jansson does) and do not notice
- * unknown fields. */
+/* api_fields: typed look-ups in a JSON object, for the parsers of requests in server/api/. The
+ * parsers run on the gateway's text threads (http/text_threads), which parse and tokenize requests.
+ * If a field is absent or null, the caller's default stays. If its type or range is wrong, the
+ * error (a 400) names the field, what was wanted, and the value or its type (api_field_wrong). The
+ * functions keep no state, and any thread may call them. They parse no text (jansson does) and do
+ * not notice unknown fields. */
 #ifndef SERVER_API_FIELDS_H
 #define SERVER_API_FIELDS_H
 
@@ -30,7 +31,9 @@ bool api_field_string(json_t *object, const char *field, const char **value,
 
 /* Returns the type of the JSON value as a text, such as "a string" or "an object". */
 const char *api_type_name(const json_t *value);
-/* Fills *error (a 400) with the text "`field` must be `wanted`, not `value`". Returns false. */
+/* Fills *error (a 400) with a text such as "n must be a whole number from 1 to 8, not 9". The text
+ * shows a number, or a string of at most 40 bytes. For any other value, the text shows the type
+ * (api_type_name). Returns false. */
 bool api_field_wrong(struct api_error *error, const char *field, const json_t *value,
                      const char *wanted);
 

@@ -1,6 +1,7 @@
 /* splitwise_batch: the queues of a splitwise_machine, and the choice of the machine's next batch.
  * Only machine.c calls it, on the thread of its simulation; the machine owns the queues. This part
- * knows no times: machine.c computes how long a batch runs. */
+ * sorts tasks by the arrival of their requests. It does not know the present time, or how long a
+ * batch runs: machine.c does. */
 #ifndef TOOLS_SIMULATE_SPLITWISE_BATCH_H
 #define TOOLS_SIMULATE_SPLITWISE_BATCH_H
 
@@ -34,17 +35,24 @@ static inline bool splitwise_is_prompt(uint32_t task)
 
 /* Returns the memory that the task takes when it first runs, in tokens of KV. */
 uint32_t splitwise_task_memory(const struct splitwise_machine *m, uint32_t task);
-/* Returns the number of tokens that the task computes in each iteration. */
+/* Returns the number of tokens that one iteration of a batch computes for the task: all tokens of a
+ * prompt, 1 for a decode. */
 uint32_t splitwise_task_rows(const struct splitwise_machine *m, uint32_t task);
 
-/* Adds the task to the machine's `pending`. */
+/* Adds a task that is in no batch to m->pending, at a position that the task's preemptions and then
+ * the arrival of its request decide (batch.c). Also adds a prompt to m->prompts, and a displaced
+ * decode to m->blocked. */
 void splitwise_pending_add(struct splitwise_machine *m, uint32_t task);
-/* Adds the task to the machine's `waiting`. Requires that the task is in no batch and is the first
- * task of its request on this machine that has not ended. */
+/* Adds a task that may join a batch to m->waiting, which is sorted by the arrival of the requests.
+ * After that, each batch that is built without the task counts as a preemption of the task.
+ * Requires that the task is in no batch. If both tasks of a request are on this machine, the decode
+ * may be added only after the prompt has ended. */
 void splitwise_waiting_add(struct splitwise_machine *m, uint32_t task);
 
-/* Chooses the next batch: displaces decodes that do not stay, and takes in new tasks. Updates
- * batch, memory and queues. Requires that the batch has no prompts. */
+/* Changes the current batch into the next batch: chooses which decodes stay and which tasks of the
+ * queues join. The other decodes are displaced: they keep their memory and return to the queues.
+ * Updates the machine's batch, used_tokens and queues. Requires that the current batch has no
+ * prompts. */
 void splitwise_batch_build(struct splitwise_machine *m);
 
 #endif
