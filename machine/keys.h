@@ -1,8 +1,9 @@
-/* machine_keys: the cluster keys of a process of `cleave machine`. They are read from the file
- * cluster/key_file, again after SIGHUP; or they arrive through a pipe from the process that started
- * this process (host/child.h). machine/main.c opens and closes the keys; process.c asks for new
- * keys and passes them to the machine or the stage process. Both run on the main thread, which is
- * also the event loop thread. This part does not check peers with the keys (transport/ does). */
+/* machine_keys: the cluster keys of a process of `cleave machine`. A process has one of two sources
+ * of keys: the file that cluster/key_file names, which is read at the start and after each SIGHUP;
+ * or a pipe from the process that started this process (host/child.h). machine/main.c opens and
+ * closes the keys; process.c asks for new keys and passes them to the machine or the stage process.
+ * Both run on the main thread, which is also the event loop thread. This part does not check peers
+ * with the keys (transport/ does). */
 #ifndef MACHINE_KEYS_H
 #define MACHINE_KEYS_H
 
@@ -19,7 +20,7 @@ struct machine_keys {
 
 /* Reads the first keys: from the pipe, waiting until they arrive; or, if pipe_fd is -1, from the
  * config's key file. If the config names no key file, there are no keys. Returns ST_IO if the pipe
- * brings no keys, or an error of the key file. */
+ * brings no keys or a signal ends the wait, or an error of the key file. */
 enum status machine_keys_open(struct machine_keys *keys, const struct config *config, int pipe_fd,
                               struct error *error);
 /* Wipes the keys and closes the pipe. */

@@ -34,8 +34,9 @@ struct store_word {
 
 #define STORE_COMMAND_WORDS 8 /* Most words of a command. */
 
-/* Queues one command, which the next flush or receive sends. If the session's buffer is full,
- * commands are sent at once. Requires 1 to STORE_COMMAND_WORDS words. Returns the errors of
+/* Queues one command, which the next flush or receive sends. If the command does not fit into the
+ * rest of the session's buffer (16 KiB), sends the queued commands first. Sends a command that is
+ * larger than the buffer at once. Requires 1 to STORE_COMMAND_WORDS words. Returns the errors of
  * store_connection_send, and ST_NO_MEMORY. */
 enum status store_session_send(struct store_session *session, const struct store_word *words,
                                int word_count, int64_t deadline_us, struct error *error);
@@ -59,9 +60,10 @@ struct store_reply {
 };
 
 /* Flushes, then receives one reply. A value of at most `capacity` bytes is stored in `value`; a
- * larger value is not stored. Returns ST_TIMED_OUT, ST_UNREACHABLE or ST_NO_MEMORY, and ST_MISMATCH
- * if the received bytes are not RESP, if they are a reply of another kind, or if an incomplete
- * reply has more than `capacity` + 64 KiB. */
+ * larger value is not stored. Returns ST_TIMED_OUT, ST_UNREACHABLE or ST_NO_MEMORY. Returns
+ * ST_MISMATCH if the received bytes are not RESP, if the reply has a kind that is not in
+ * store_reply_kind, or if more than `capacity` + 64 KiB have arrived and the reply is still not
+ * complete. */
 enum status store_session_receive(struct store_session *session, void *value, size_t capacity,
                                   int64_t deadline_us, struct store_reply *out,
                                   struct error *error);

@@ -27,9 +27,9 @@
  *    scheduled memory moves. A moved machine is *lent*. With SCHED_HOMING_DONE, a lent machine
  *    returns to its home pool when its work of the other phase is done and another machine can do
  *    that phase. One exception: while rules 1 and 2 have machines that could serve the request
- *    later, rules 3 and 4 give its prompt to no machine whose cores compute prompts already
- *    (cores.c). If that leaves no machine to lend for the prompt, rule 1 takes the best machine
- *    above its threshold.
+ *    later, rules 3 and 4 give its prompt to no machine of the token pool whose cores are all used
+ *    by machines of the prompt or mixed pool (cores.c). If that leaves no machine to lend for the
+ *    prompt, rule 1 takes the best machine above its threshold.
  * 4. If a machine is still missing, the machine with the fewest pending tokens of all pools does
  *    both phases.
  *

@@ -2,8 +2,9 @@
  * together.c. route.c chooses two machines by load, with the rules of cluster.h, and defines the
  * functions seek_*. Then route.c calls cluster_cheapest (cheapest.c), which also considers the KV
  * that machines hold or have stored in tiers, and cluster_together (together.c), which considers
- * one machine for both phases. The thread that calls sched_cluster runs the search. Pure: a search
- * changes only the route that it returns; queue.c carries the route out. */
+ * one machine for both phases. queue.c calls cluster_route_find (route.c), which makes a struct
+ * seek on its stack, on the thread that calls sched_cluster. Pure: a search changes only the route
+ * that it returns; queue.c carries the route out. */
 #ifndef SCHEDULER_CLUSTER_SEEK_H
 #define SCHEDULER_CLUSTER_SEEK_H
 
@@ -13,24 +14,27 @@
 struct seek {
     const struct sched_cluster *sc;
     const struct cluster_request *request;
-    bool flexible;    /* Rules 3 and 4 apply. */
+    /* Machines may do work of the other phase: rules 3 and 4 apply. */
+    bool flexible;
     bool thresholds;  /* The thresholds of rules 1 and 2 apply. */
     bool assume_idle; /* Search as if all machines were idle: ignore bounds on their load. */
-    /* If machines are compared by tokens, only machines whose rank (tree.h) has fewer tokens than
-     * this number are considered. */
+    /* While machines are compared by tokens, and not by time (sc->unequal), a machine is considered
+     * only if it has fewer tokens in sc->ranks than this number. */
     uint64_t tokens_below;
     /* A token machine that could take the request, found before the search for a prompt machine;
      * SCHED_NO_MACHINE = none. */
     uint32_t token_candidate;
     /* The prompt machine for which a token machine is searched; SCHED_NO_MACHINE = not chosen. */
     uint32_t prompt_machine;
-    /* 1 + the machine that rule 3 moves to the mixed pool for this request; 0 = none. At equal
-     * load, rule 4 prefers machines that were in the mixed pool before the search. */
+    /* 1 + the machine that rule 3 has moved to the mixed pool for this request; 0 = none. Set only
+     * while rule 4 searches, and only with the option lent_stay. At equal load, rule 4 prefers the
+     * machines of the prompt pool and of the mixed pool to this machine. */
     uint32_t lent_plus_1;
-    /* Every machine counts as a machine of the mixed pool, because rule 3 would move it there. */
+    /* Rule 3 searches a machine to move: every machine counts as a machine of the mixed pool. */
     bool counts_as_mixed;
-    /* Rules 3 and 4 give the prompt only to a machine that adds cores (cores.c), and rule 1 may
-     * take a machine above its threshold. */
+    /* Rules 3 and 4 give the prompt to a machine of the token pool only if the machine adds cores
+     * (cores.c). If rule 1 finds no machine below its threshold, rule 1 takes the best machine
+     * above its threshold. */
     bool prompts_need_cores;
 };
 
@@ -39,9 +43,9 @@ struct seek {
  * machine_tokens_unmeasured). */
 bool seek_has_room(const struct seek *s, uint32_t machine, enum measure measure, uint64_t tokens);
 /* Returns true if the machine can be the request's token machine. If s->prompt_machine is chosen,
- * the two machines must also fit together: they are one machine of the mixed pool, or the link to
- * the token machine is up and the request fits the mixed_kv_tokens of mixed machines. `self` is a
- * const struct seek *. */
+ * the two machines must also fit together. Either they are one machine, which is in the mixed pool;
+ * or the link from the prompt machine to the token machine is up, and if one of them is mixed, its
+ * part of the request fits its mixed_kv_tokens. `self` is a const struct seek *. */
 bool seek_token_fits(const void *self, uint32_t machine);
 /* Returns true if the machine can do both phases of the request. `self` is a const struct seek *.
  */
@@ -66,8 +70,8 @@ void cluster_cheapest(const struct seek *s, struct route *out);
 
 /* Requires that *out is a route with all machines that the request needs. With the option
  * one_machine_routes, replaces *out by a route with one machine for both phases if that route is
- * better, or by a route without machines if the request should wait for that machine. No effect on
- * a route that uses KV of the prompt or moves a machine. */
+ * better. If the request should wait until that machine has room, replaces *out by a route without
+ * machines. Does not change a route that uses KV of the prompt or moves a machine. */
 void cluster_together(const struct seek *s, struct route *out);
 
 #endif

@@ -3,7 +3,8 @@
  * each *choice* (one answer; a body can ask for several) that needs a machine. It converts tokens
  * to text, and writes server-sent events (SSE) or the JSON body. completion_input_read runs on a
  * text thread (text_jobs.h). server/http/ makes every other call, on the gateway's event loop
- * thread, and sends the output. A completion does not know HTTP, and chooses no machines. */
+ * thread, and sends the output. A completion knows HTTP status codes and retry times, but no
+ * connections and no headers. It chooses no machines. */
 #ifndef SERVER_HTTP_COMPLETION_H
 #define SERVER_HTTP_COMPLETION_H
 
@@ -63,8 +64,8 @@ struct completion_facts {
     bool is_adapter;
     bool streams;
     uint32_t choices; /* Number of choices, including the choices that best_of leaves out. */
-    /* As in the field `usage` of an answer. Exception: unless the completion succeeded,
-     * prompt_tokens counts only prompts that a machine computed. */
+    /* The numbers of the field `usage` of the answer. If the completion did not succeed,
+     * prompt_tokens counts only the prompts that a machine has computed. */
     uint64_t prompt_tokens, cached_tokens, answer_tokens;
     /* A constant: "stop", "length", "tool_calls", "error", or "left" = the client left before the
      * end, or completion_open failed. NULL = completion_open was not called, or had no memory. */
@@ -85,8 +86,10 @@ struct completion_start {
     int64_t arrived_us;             /* When the last byte of the request arrived. */
     /* Receives what logs say. Not owned; must outlive the completion. */
     struct completion_facts *facts;
-    /* Called when there is new output, or when the completion has finished. Not called during
-     * completion_open. Must not close the completion. */
+    /* Called after each token and each end that the gateway reports for a choice that has not
+     * ended, with or without new output; for scores of prompt tokens, only if there is new output.
+     * completion_revoke and completion_ping_write call it, too. Not called during completion_open.
+     * Must not close the completion. */
     void (*changed)(void *self);
     void *self; /* First argument of `changed`. */
 };
@@ -104,13 +107,14 @@ void completion_close(struct completion *c);
  * effect on a completion that has finished. */
 void completion_revoke(struct completion *c);
 
-/* Releases the gateway requests of choices that a stop string or an error has ended. Submits
- * choices that have waited for a prefix cache to have their prompt. Call it in the iteration in
- * which `changed` was called, but not from `changed`. */
+/* Releases the gateway requests of choices that a stop string or an error has ended. Submits the
+ * choices that wait until the first choice of their prompt has a token or has ended, so that the
+ * prefix cache can have the prompt. The caller calls completion_turn after `changed` has returned,
+ * in the same iteration of the event loop. */
 void completion_turn(struct completion *c);
 
-/* Writes a comment (": ping") into a stream, which begins the stream, and calls `changed`. No
- * effect on a completion that has finished. */
+/* Adds a comment of SSE (": ping") to the output of a stream, and calls `changed`. The stream has
+ * begun then. No effect on a completion that has finished. */
 void completion_ping_write(struct completion *c);
 
 bool completion_is_stream(const struct completion *c);

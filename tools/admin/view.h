@@ -1,7 +1,8 @@
 /* admin_view: writes the JSON of GET /admin/state as text for people, and reads members of other
- * answers of a gateway. The subcommands of admin.h call the functions on the main thread. If a
- * member is missing or has another type, because the gateway has another release, the member is
- * shown as empty or 0, or left out. The functions keep no state and send no requests. */
+ * answers of a gateway. The subcommands of admin.h call the functions on the main thread. A member
+ * may be missing or have another type, because the gateway has another release. Such a member never
+ * causes an error: depending on the member, the text is "-", 0, a word such as "not ready", or
+ * nothing. The functions keep no state and send no requests. */
 #ifndef TOOLS_ADMIN_VIEW_H
 #define TOOLS_ADMIN_VIEW_H
 
@@ -21,9 +22,9 @@ bool view_true(const json_t *object, const char *member);
  * place of each control character. Returns `out`. */
 const char *view_printable(const char *text, char *out, size_t capacity);
 
-/* Writes "gateway 0a1b… at NAME: ready, serves MODEL, up 3 h 12 min". Then writes what is wrong, if
- * anything is wrong; the head-room; and the state of a model update, if there is one. gateway_name:
- * admin_client_name. */
+/* Writes "gateway 0a1b… at NAME: ready, serves MODEL, up 3 h 12 min". Then writes the gateway's
+ * `detail` unless it is empty, "ready" or "ok", the head-room, and the state of a model update if
+ * there is one. gateway_name: the result of admin_client_name. */
 void view_gateway(const json_t *state, const char *gateway_name, FILE *out);
 /* Writes a table with a row for each of the first TABLE_ROWS_MAX - 1 machines; if there are more, a
  * line says how many. Below the table, writes why machines do not serve, their warnings and their

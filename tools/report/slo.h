@@ -1,9 +1,15 @@
-/* slo: the nine limits of the Splitwise paper (table VI): how many times as long as on an idle
- * machine a request may take, at P50, P90 and P99 of TTFT, TBT and E2E. The paper's idle machine is
- * a DGX-A100; the caller gives the curve of the idle machine. Formulas: README of the reference
- * results. Each simulation of `cleave simulate` and `cleave plan` has its own struct, used by one
- * thread at a time; `cleave replay` compares its slowdowns with slo_limits. Limits in milliseconds
- * are not here (tools/replay/report.h). */
+/* slo: the nine limits of the Splitwise paper (table VI), for the slowdowns of requests at P50, P90
+ * and P99 of TTFT, TBT and E2E. A slowdown is a time of a request divided by the time on an idle
+ * machine:
+ *
+ *   TTFT / prompt time      TBT / step time
+ *   E2E / (prompt time + step time * (tokens of the answer - 1))
+ *
+ * The prompt time is the time of a batch with only this prompt; the step time is the time of a
+ * decode step with as many tokens as the prompt has. The caller gives the idle machine's curve with
+ * these times; the paper's idle machine is a DGX-A100. Each simulation of `cleave simulate` and
+ * `cleave plan` has its own struct, used by one thread at a time; `cleave replay` compares its
+ * slowdowns with slo_limits. Limits in milliseconds are not here (tools/replay/report.h). */
 #ifndef TOOLS_REPORT_SLO_H
 #define TOOLS_REPORT_SLO_H
 
