@@ -49,7 +49,7 @@
       "look at the host's memory and disks")                                                       \
     X(FILES_SHORT, GATEWAY, warning, 0, CleaveFilesShort, "set a higher LimitNOFILE")              \
     X(LOG_LOSES_LINES, GATEWAY, warning, 0, CleaveLogLosesLines,                                   \
-      "free the disk; the event log cannot be replayed whole then")                                \
+      "free the disk; an event log with lost lines cannot be replayed")                            \
     X(RELOAD_FAILED, GATEWAY, warning, 0, CleaveReloadFailed, "cleave check, then reload")         \
     X(KEY_EXPIRES, GATEWAY, warning, 0, CleaveKeyExpires,                                          \
       "give it a later expires, or replace it by a new key, then reload")                          \
