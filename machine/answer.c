@@ -4,7 +4,7 @@
 #include <float.h>
 #include <math.h>
 
-static bool is_end(const struct sampling *sampling, uint32_t id)
+bool answer_token_ends(const struct sampling *sampling, uint32_t id)
 {
     for (uint32_t i = 0; i < sampling->end_count; i++)
         if (sampling->end_tokens[i] == id)
@@ -53,7 +53,7 @@ void answer_token_fill(const struct sampling *sampling, uint32_t output_tokens_m
     *out = (struct message_token){.index = answer_index, .id = sampled->id, .finish = FINISH_NONE};
     if (sampling->logprobs >= 0)
         logprobs_copy(sampled, out);
-    if (is_end(sampling, sampled->id))
+    if (answer_token_ends(sampling, sampled->id))
         out->finish = FINISH_STOP;
     else if (answer_index + 1 >= output_tokens_max)
         out->finish = FINISH_LENGTH;

@@ -16,6 +16,9 @@ void answer_sample_fill(const struct sampling *sampling, uint32_t vocab_tokens,
                         uint32_t answer_index, uint32_t row, uint32_t position,
                         struct engine_sample *out);
 
+/* Returns true if this token ends the answer: it is one of sampling->end_tokens. */
+bool answer_token_ends(const struct sampling *sampling, uint32_t id);
+
 /* Fills *out for one token of an answer: index, id, log-probabilities (if sampling->logprobs is not
  * negative) and finish reason; all other fields are 0. output_tokens_max: most tokens of the
  * answer. */

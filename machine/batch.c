@@ -135,14 +135,6 @@ static enum machine_pick_use constrain_sample(struct machine *m, struct machine_
     return drafted ? MACHINE_PICK_UNUSED : MACHINE_PICK_ENDS;
 }
 
-static bool ends_answer(const struct sampling *sampling, uint32_t token)
-{
-    for (uint32_t i = 0; i < sampling->end_count; i++)
-        if (sampling->end_tokens[i] == token)
-            return true;
-    return false;
-}
-
 /* Returns true if the answer's constraint allows only *token_out, and nothing but the token is
  * wanted of its row: log-probabilities need the logits, and a draft layer needs the final vector.
  * Where the request has rules about tokens, sampling decides. */
@@ -153,7 +145,7 @@ static bool token_certain(const struct machine_batch *batch, const struct sampli
     return answer != NULL && sampling->logprobs < 0 && batch->finals == NULL &&
            !logit_edits_wanted(context) &&
            grammar_answer_forced(answer, token_out) == GRAMMAR_FORCED_TOKEN &&
-           !ends_answer(sampling, *token_out);
+           !answer_token_ends(sampling, *token_out);
 }
 
 /* Adds the token that row `row` gives. `later` = tokens of the answer between the item's next one
