@@ -12,9 +12,9 @@
  * line with "finish":"killed" and no "ended" means that the process was killed during the answer.
  * {"torn":57} means that the line above is incomplete and has 57 bytes.
  *
- * server/ uses the ledger, on the gateway's event loop thread. While the file cannot be written, for
- * example on a full disk, lines wait in the second file, and the thread tries again each
- * second. An answer that begins while LEDGER_SLOTS answers have no line gets no line. ledger_begin,
+ * server/ uses the ledger, on the gateway's event loop thread. While the file cannot be written (a
+ * full disk, for example), lines wait in the second file, and the thread tries again each second.
+ * An answer that begins while LEDGER_SLOTS answers have no line gets no line. ledger_begin,
  * ledger_end and ledger_drop do not wait for the disk; ledger_file_use waits for the line that is
  * being written. The ledger does not rotate its file, and does not force data to the disk (no
  * fsync). */
