@@ -8,9 +8,9 @@
  *
  * The log does not wait: a line that stderr does not take at once is lost, and the next line
  * reports the number of lost lines. The lines of a format string share a budget: 1,000 lines at
- * once, and 100 lines a second on average. Lines beyond the budget are not written; the next line within the
- * budget reports their number. A text is cut after about 1,000 bytes. Control characters are
- * written as \xNN, in JSON as \u00NN. */
+ * once, and 100 lines a second on average. Lines beyond the budget are not written; the next line
+ * within the budget reports their number. A text is cut after about 1,000 bytes. Control characters
+ * are written as \xNN, in JSON as \u00NN. */
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
 

@@ -30,7 +30,7 @@ struct sampling {
     uint32_t output_tokens_min;
     /* Subtracted from the logits of tokens that the answer so far contains. In [-2, 2]; 0 = off. */
     float presence_penalty;
-    /* Subtracted once for each occurrence of the token in the answer so far. In [-2, 2]; 0 = off. */
+    /* Subtracted once for each occurrence of a token in the answer so far. In [-2, 2]; 0 = off. */
     float frequency_penalty;
     /* For each token that prompt or answer contains: a logit above 0 is divided by this number,
      * any other logit is multiplied by this number. At most LIMIT_REPETITION_PENALTY; 0 and 1 =

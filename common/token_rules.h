@@ -44,8 +44,8 @@ struct token_rules_words {
 
 /* Makes the words of rules from their parts, in the form described above. `allowed` may have any
  * order and repeated ids; the function sorts it in place. Without rules, *out has no words. Returns
- * ST_NO_MEMORY, or ST_TOO_LARGE if a count is above its limit (common/limits.h); *out then
- * has no words. The caller frees out->words. */
+ * ST_NO_MEMORY, or ST_TOO_LARGE if a count is above its limit (common/limits.h); *out then has no
+ * words. The caller frees out->words. */
 enum status token_rules_make(const uint32_t *biases, uint32_t bias_count, uint32_t *allowed,
                              uint32_t allowed_count, const uint32_t *forbidden,
                              uint32_t forbidden_words, struct token_rules_words *out);

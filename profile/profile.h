@@ -1,8 +1,8 @@
 /* profile: the measured times of a model on the devices and links of a cluster, as a struct and as
  * a JSON file (docs/profile.md), and estimates for sizes that were not measured. `cleave profile`
- * writes profiles. Commands (tools/) and machines with stages (machine/executor) read them. A
- * loaded profile does not change, so any thread may read it. This part measures nothing
- * (tools/profile/ does), and does not decide how layers are split. Times are in microseconds. */
+ * writes profiles. Commands (tools/) and machines with stages (machine/executor/) read them. Any
+ * thread may read a loaded profile. This part measures nothing (tools/profile/ does), and does not
+ * decide how layers are split. Times are in microseconds. */
 #ifndef PROFILE_PROFILE_H
 #define PROFILE_PROFILE_H
 
@@ -32,8 +32,8 @@ struct profile_grid {
     double rows[PROFILE_ROWS_MAX];
     double contexts[PROFILE_CONTEXTS_MAX];
     double us[PROFILE_ROWS_MAX][PROFILE_CONTEXTS_MAX];
-    /* How much repeated measurements differ: the median, over all points, of a point's
-     * interquartile range divided by its median. */
+    /* How much repeated measurements differ: interquartile range divided by median of a point; of
+     * all points, the median of these numbers. */
     double spread;
 };
 
@@ -50,49 +50,48 @@ struct profile_layer {
     struct profile_grid token;  /* Rows are sequences of a decode step. */
 };
 
-/* A batch that was measured as a whole, to check that a sum of the profile's times predicts its
- * time. */
+/* A batch that was measured as a whole, to check the sum of the measured times of its parts. */
 struct profile_check {
     bool prompt; /* true = `rows` are tokens of a prompt; false = sequences of a decode step. */
     double rows;
     double context;     /* Cached tokens of the prompt, or of each sequence. */
-    double measured_us; /* Time of the whole batch. */
-    double sum_us;      /* Sum of the measured times of the batch's parts. */
+    double measured_us; /* Measured time of the whole batch. */
+    double sum_us;      /* Sum of the measured times of the parts. */
 };
 
 /* The routed experts of a model's layers. All zeros = the model has none. */
 struct profile_experts {
-    uint32_t count; /* Experts of a layer. */
-    uint32_t used;  /* Experts that a row chooses. */
-    uint64_t bytes; /* Bytes of the weights of one expert. */
-    /* The measured numbers of experts that the rows of a decode step chose together, by the number
-     * of rows. `rows` ascend strictly; `chosen` does not decrease. */
-    uint32_t row_count; /* 0 = not measured. */
-    double rows[PROFILE_ROWS_MAX];
-    double chosen[PROFILE_ROWS_MAX]; /* Experts of a layer, on average over the layers. */
+    uint32_t count;     /* Experts of a layer. */
+    uint32_t used;      /* Experts of a layer that a row chooses. */
+    uint64_t bytes;     /* Bytes of the weights of one expert. */
+    uint32_t row_count; /* Number of measurements in `rows` and `chosen`; 0 = not measured. */
+    double rows[PROFILE_ROWS_MAX]; /* Rows of a decode step; they ascend strictly. */
+    /* Experts of a layer that these rows chose together, on average over the layers; not
+     * descending. */
+    double chosen[PROFILE_ROWS_MAX];
 };
 
-/* One device with one number of threads, or several devices of a host that compute each layer
- * together (ranks, tensor parallelism). */
+/* One device with one number of threads, or several devices of a host that compute layers together
+ * as ranks. */
 struct profile_device {
     char name[LIMIT_NAME_BYTES];          /* Unique in the profile, such as "cpu-2". */
     char kind[32];                        /* Device kind of the config, such as "cpu". */
-    char host[LIMIT_ADDRESS_BYTES];       /* Devices with the same text are on the same host. */
+    char host[LIMIT_ADDRESS_BYTES];       /* Name of the device's host. */
     char description[PROFILE_TEXT_BYTES]; /* Text for a person, such as the CPU's name. */
     /* Threads of all ranks together, as in the config; 0 = the number cannot be chosen. */
     uint32_t threads;
-    uint32_t ranks; /* Processes that compute each layer together; 1 = one computes whole layers. */
-    /* Number of other devices of the same kind that computed on the host during the measurement. */
+    uint32_t ranks; /* Number of ranks; 1 = one process computes whole layers. */
+    /* Number of other devices of this kind that computed on the host during the measurement. */
     uint32_t busy_devices;
     uint64_t memory_bytes; /* Memory of the device, or of the host if the device has none. */
     /* 1 = all layers of the model have equal times; else the model's number of layers. */
     uint32_t layer_count;
     struct profile_layer *layers; /* [layer_count] */
-    /* The model's last layer in a prompt. That layer computes only the sampled row completely. */
+    /* The model's last layer for a prompt, of which only the sampled row is computed completely. */
     struct profile_grid last_layer_prompt;
     struct profile_curve embedding;  /* Reading the embedding matrix, by tokens. */
     struct profile_curve vocabulary; /* Vocabulary matrix and sampling, by sampled rows. */
-    double batch_us;                 /* Time of each batch before the device begins to compute. */
+    double batch_us;                 /* Time of a batch before the device begins to compute. */
     /* Share (0 to 1) of the measurements during which other processes used the cores. */
     double disturbed;
     uint32_t check_count;
@@ -107,10 +106,9 @@ struct profile_link {
     char path[PROFILE_TEXT_BYTES]; /* Text for a person, such as "ucx put over posix". */
     double bandwidth_bytes_per_s;  /* Of many large writes. */
     double latency_us;   /* Time of a small write, until the writer knows of its arrival. */
-    uint32_t size_count; /* Measured sizes. */
+    uint32_t size_count; /* Number of measurements in sizes_bytes and sizes_us. */
     double sizes_bytes[PROFILE_SIZES_MAX]; /* Sizes of writes, in ascending order. */
-    /* Time of one write of that size, until the writer knows that the write has arrived. */
-    double sizes_us[PROFILE_SIZES_MAX];
+    double sizes_us[PROFILE_SIZES_MAX];    /* Times of writes, until the writer knows of arrival. */
 };
 
 /* A whole profile. */
@@ -121,13 +119,13 @@ struct profile {
         uint32_t layer_count;
         uint32_t hidden;                           /* Size of the hidden state of a token. */
         uint32_t vocab;                            /* Tokens of the vocabulary. */
-        uint64_t layer_weight_bytes[LIMIT_LAYERS]; /* Of each layer. */
+        uint64_t layer_weight_bytes[LIMIT_LAYERS]; /* By layer. */
         uint64_t embedding_bytes;                  /* Of the embedding matrix. */
         uint64_t vocabulary_bytes;   /* Of the vocabulary matrix and the final norm. */
         bool tied;                   /* The embedding matrix is also the vocabulary matrix. */
         uint64_t kv_bytes_per_token; /* KV of one token in one layer. */
-        bool kv_copied; /* Each rank of a stage has the KV of all heads (latent attention). */
-        struct layer_groups groups; /* The model's layer groups, and which have a window. */
+        bool kv_copied;              /* Each rank of a stage has the whole KV (latent attention). */
+        struct layer_groups groups;  /* Without `latent`. */
         struct profile_experts experts;
         uint64_t boundary_bytes_per_token; /* Activations that one stage sends to the next. */
     } model;
@@ -137,35 +135,36 @@ struct profile {
     struct profile_link links[PROFILE_LINKS_MAX];
 };
 
-/* Read and check a profile: from the file `path`, or from `text` (`bytes` bytes), which errors call
- * `name`. The caller frees *out with profile_close. Return ST_INVALID if the file cannot be read,
- * is no JSON or has a wrong value, or ST_NO_MEMORY. The error's text names the file. */
+/* Reads and checks the profile in a file. The caller frees *out with profile_close. Returns
+ * ST_INVALID if the file cannot be read, is no JSON or has a wrong value, or ST_NO_MEMORY. The
+ * error names the file. */
 enum status profile_load(const char *path, struct profile **out, struct error *error);
+/* Reads and checks the profile in `text`, as profile_load does. Errors name `name` as the file. */
 enum status profile_parse(const char *text, size_t bytes, const char *name, struct profile **out,
                           struct error *error);
 /* Frees the profile and the layers of its devices. NULL is fine. */
 void profile_close(struct profile *p);
 
-/* Writes the profile as JSON that profile_parse reads. Numbers are rounded to nine digits. Returns
- * ST_IO on failure. */
+/* Writes the profile as JSON that profile_parse reads. Numbers are rounded. Returns ST_IO on
+ * failure. */
 enum status profile_write(const struct profile *p, FILE *file, struct error *error);
 
-/* Returns the device of one rank with this kind and number of threads. Of several such devices, it
- * returns the one with the lowest busy_devices. NULL = none. */
+/* Returns the device of one rank with this kind and number of threads, on any host; of several
+ * devices, the device with the lowest busy_devices. NULL = none. */
 const struct profile_device *profile_device_find(const struct profile *p, const char *kind,
                                                  uint32_t threads);
-/* Does what profile_device_find does, for devices with `ranks` ranks on this host; host "" = any
- * host. */
+/* Returns the device as profile_device_find does, among devices with `ranks` ranks on this host;
+ * host "" = any host. */
 const struct profile_device *profile_device_find_on(const struct profile *p, const char *kind,
                                                     uint32_t threads, uint32_t ranks,
                                                     const char *host);
-/* Returns the device of the same kind and host as `device` that has `ranks` ranks, each with the
- * threads of `device`. NULL = not measured. Requires that `device` has one rank. */
+/* Returns the measurement of `ranks` ranks, each with the threads of `device`, of the kind and on
+ * the host of `device`. NULL = not measured. Requires that `device` has one rank. */
 const struct profile_device *profile_device_find_ranks(const struct profile *p,
                                                        const struct profile_device *device,
                                                        uint32_t ranks);
-/* Returns the measurement of `device` beside other busy devices: the entry of the same kind, host,
- * threads and ranks with the lowest busy_devices above 0; NULL = none. */
+/* Returns the measurement with the kind, host, threads and ranks of `device` beside other busy
+ * devices: that with the lowest busy_devices above 0. NULL = none. */
 const struct profile_device *profile_device_find_busy(const struct profile *p,
                                                       const struct profile_device *device);
 /* Returns the link between two hosts, in either direction, with the highest bandwidth; NULL = none.
@@ -173,16 +172,15 @@ const struct profile_device *profile_device_find_busy(const struct profile *p,
 const struct profile_link *profile_link_find(const struct profile *p, const char *from,
                                              const char *to, const char *transport);
 
-/* Return the time for this number of rows (and this context): interpolated between the measured
- * points, and extrapolated linearly beyond the last point of rows or context. Fewer rows than those
- * of the first point take the time of the first point. The time for a context below the first point
- * is extrapolated, too, and is at least 0. */
+/* These functions return the time for this number of rows (and this context): interpolated between
+ * the measured points, and extrapolated linearly beyond them, to at least 0. Fewer rows than those
+ * of the first point take the time of the first point. */
 double profile_grid_us(const struct profile_grid *grid, double rows, double context);
 double profile_curve_us(const struct profile_curve *curve, double rows);
 
 /* Returns the time of the layers [first, last) of the model for a batch of `tokens` tokens of one
- * prompt after `context` cached tokens, with one sampled row. Embedding matrix and vocabulary
- * matrix are not included. */
+ * prompt after `context` cached tokens, with one sampled row. Does not include the embedding matrix
+ * and the vocabulary matrix. `context` may be negative (profile_batch_context). */
 double profile_prompt_us(const struct profile *p, const struct profile_device *d, uint32_t first,
                          uint32_t last, double tokens, double context);
 /* Returns the time of the layers [first, last) for a decode step of `batch` sequences, which have
@@ -190,18 +188,20 @@ double profile_prompt_us(const struct profile *p, const struct profile_device *d
  * points grows like the number of experts that the rows choose. */
 double profile_token_us(const struct profile *p, const struct profile_device *d, uint32_t first,
                         uint32_t last, double batch, double context);
-/* Returns the `context` with which profile_prompt_us gives the time of a batch of several prompts:
- * one prompt with all tokens of the batch then has as much attention work as the batch. Prompt i
- * has tokens[i] tokens in the batch, after contexts[i] cached ones. The result may be negative. */
+/* Returns the `context` with which profile_prompt_us gives the time of a batch of several prompts,
+ * for the sum of their tokens. Prompt i has tokens[i] tokens in the batch, after contexts[i] cached
+ * tokens. The result may be negative. */
 double profile_batch_context(const uint32_t *tokens, const uint32_t *contexts, uint32_t count);
 
-/* Return the time of a stage of the layers [first, last) for a batch. The time is the sum of
- * batch_us, the time of the layers (profile_prompt_us, profile_token_us), the embedding matrix in
- * the first stage, and the vocabulary matrix in the last stage: for `sampled` prompts (0 = none),
- * or for every sequence of the decode step. */
+/* Returns the time of a stage of the layers [first, last) for a batch: the sum of batch_us, of
+ * profile_prompt_us, of the embedding matrix in the first stage, and of the vocabulary matrix for
+ * `sampled` prompts (0 = none) in the last stage. */
 double profile_stage_prompt_us(const struct profile *p, const struct profile_device *d,
                                uint32_t first, uint32_t last, double tokens, double context,
                                double sampled);
+/* Returns the time of a stage of the layers [first, last) for a decode step: the sum of batch_us,
+ * of profile_token_us, of the embedding matrix in the first stage, and of the vocabulary matrix for
+ * all sequences in the last stage. */
 double profile_stage_token_us(const struct profile *p, const struct profile_device *d,
                               uint32_t first, uint32_t last, double batch, double context);
 
@@ -215,11 +215,10 @@ uint32_t profile_windowed_layers(const struct profile *p);
  * the first and the last layer, tied weights count once. */
 uint64_t profile_stage_weight_bytes(const struct profile *p, uint32_t first, uint32_t last);
 
-/* Return the number of experts of a layer that `rows` rows of a batch choose together. Require a
- * model with experts. profile_experts_expected: if each row chooses its experts at random.
- * profile_experts_chosen: as measured, and beyond the last measured rows with the growth of the
- * expected number; without measurements, the expected number. */
+/* Returns the number of experts of a layer that `rows` rows of a batch choose together: from the
+ * measurements, or profile_experts_expected if there are none. Requires a model with experts. */
 double profile_experts_chosen(const struct profile *p, double rows);
+/* Returns that number if rows chose experts at random. Requires a model with experts. */
 double profile_experts_expected(const struct profile *p, double rows);
 /* Returns the bytes of a layer's weights that a batch of `rows` rows reads. Of the experts, the
  * batch reads only those that its rows choose. */
