@@ -14,7 +14,7 @@
 
 #define SAMPLING_ENDS_MAX 16 /* Most ids in `end_tokens`. */
 
-/* The rules of one request. Messages contain the bytes of this struct. */
+/* The rules of one request. Messages contain the struct's bytes, so it has no hidden padding. */
 struct sampling {
     float temperature; /* 0 = always the most likely token; of equal tokens the lowest id. */
     float top_p;       /* In (0, 1]; 1 = off. */

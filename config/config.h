@@ -214,8 +214,7 @@ struct config {
 
 /* One stage process of a machine. */
 struct config_stage {
-    /* Number, from 0, of the entry of the key `stages` that the process belongs to: of the stage,
-     * or of the replica. */
+    /* Index of the process's entry (a stage or replica) in the key `stages`. */
     uint32_t list_index;
     uint32_t rank;    /* Number of this rank, from 0. */
     uint32_t ranks;   /* Number of ranks of the stage or replica; 1 = no other ranks. */
@@ -231,8 +230,7 @@ struct config_stage {
 /* All stage processes of a machine. */
 struct config_stages {
     uint32_t count; /* 0 = the machine has no stages. */
-    /* In the order of layers. The replicas of a stage follow each other; the ranks of a replica
-     * follow each other. */
+    /* In the order of layers. Replicas of a stage are neighbours; ranks of a replica, too. */
     struct config_stage stages[LIMIT_STAGE_PROCESSES];
 };
 
@@ -273,8 +271,8 @@ void config_machine_memory_add(const struct config *config, const struct config_
                                const struct config_model_bytes *files,
                                struct config_host_memory *sum);
 
-/* Returns kv.dtype; for "auto", "f16" if all machines compute on GPUs only, else "i16". Without
- * machines "auto" is "i16". Needs a config that config_check has accepted. */
+/* Returns the number format of KV: kv.dtype, or for "auto": "f16" if all machines compute on GPUs
+ * only, else "i16" (also without machines). Needs a config that config_check has accepted. */
 const char *config_kv_dtype(const struct config *config);
 
 /* Sets the built-in default: a prompt machine "prompt-0" and a token machine "token-0", both
@@ -294,8 +292,8 @@ enum status config_parse(const char *text, size_t text_bytes, const char *source
 /* Receives the text of one mistake, which is valid during the call. */
 typedef void (*config_mistake_call)(void *self, const char *text);
 
-/* Reads a file as config_load does, but goes on after a mistake. Calls on_mistake for each mistake
- * that it finds. After a mistake the key is ignored, or the object around it; further mistakes in
+/* Reads a file as config_load does, but goes on after a mistake, and calls on_mistake for every
+ * mistake that it finds. To go on, it ignores the key, or the object around it; further mistakes in
  * an ignored object are not found. Returns true if the rest of the file is a valid config. *out is
  * written only then. */
 bool config_load_all(const char *path, config_mistake_call on_mistake, void *self,
@@ -311,7 +309,7 @@ enum status config_set(struct config *config, const char *source, const char *ke
 /* Calls config_set for the text KEY=VALUE of the option --set. */
 enum status config_set_pair(struct config *config, const char *key_and_value, struct error *error);
 
-/* Checks the keys together, for example that a limit in time is above the heartbeats' interval.
+/* Checks the keys together, for example that transport.silence_ms is at least two heartbeats.
  * config_load and config_parse contain these checks. Returns ST_INVALID on failure; the error
  * begins with `source`. */
 enum status config_check(const struct config *config, const char *source, struct error *error);

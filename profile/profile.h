@@ -32,8 +32,8 @@ struct profile_grid {
     double rows[PROFILE_ROWS_MAX];
     double contexts[PROFILE_CONTEXTS_MAX];
     double us[PROFILE_ROWS_MAX][PROFILE_CONTEXTS_MAX];
-    /* How much repeated measurements differ: interquartile range divided by median of a point; of
-     * all points, the median of these numbers. */
+    /* How much repeated measurements of a point differ: interquartile range / median. The median
+     * over all points. */
     double spread;
 };
 
@@ -66,8 +66,8 @@ struct profile_experts {
     uint64_t bytes;     /* Bytes of the weights of one expert. */
     uint32_t row_count; /* Number of measurements in `rows` and `chosen`; 0 = not measured. */
     double rows[PROFILE_ROWS_MAX]; /* Rows of a decode step; they ascend strictly. */
-    /* Experts of a layer that these rows chose together, on average over the layers; not
-     * descending. */
+    /* Number of experts of a layer that the rows chose together, the mean over the layers; does not
+     * descend. */
     double chosen[PROFILE_ROWS_MAX];
 };
 
@@ -108,7 +108,7 @@ struct profile_link {
     double latency_us;   /* Time of a small write, until the writer knows of its arrival. */
     uint32_t size_count; /* Number of measurements in sizes_bytes and sizes_us. */
     double sizes_bytes[PROFILE_SIZES_MAX]; /* Sizes of writes, in ascending order. */
-    double sizes_us[PROFILE_SIZES_MAX];    /* Times of writes, until the writer knows of arrival. */
+    double sizes_us[PROFILE_SIZES_MAX];    /* Time until the writer knows of the arrival. */
 };
 
 /* A whole profile. */
@@ -163,8 +163,8 @@ const struct profile_device *profile_device_find_on(const struct profile *p, con
 const struct profile_device *profile_device_find_ranks(const struct profile *p,
                                                        const struct profile_device *device,
                                                        uint32_t ranks);
-/* Returns the measurement with the kind, host, threads and ranks of `device` beside other busy
- * devices: that with the lowest busy_devices above 0. NULL = none. */
+/* Returns the measurement with the kind, host, threads and ranks of `device` that has the lowest
+ * busy_devices above 0. NULL = none. */
 const struct profile_device *profile_device_find_busy(const struct profile *p,
                                                       const struct profile_device *device);
 /* Returns the link between two hosts, in either direction, with the highest bandwidth; NULL = none.
@@ -205,8 +205,8 @@ double profile_stage_prompt_us(const struct profile *p, const struct profile_dev
 double profile_stage_token_us(const struct profile *p, const struct profile_device *d,
                               uint32_t first, uint32_t last, double batch, double context);
 
-/* Returns the bytes of KV memory of one token in one block: kv_bytes_per_token for each row of the
- * model's layers (layer_groups_rows). */
+/* Returns the bytes of KV memory of one token in one block: kv_bytes_per_token for each layer row
+ * (layer_groups_rows). */
 uint64_t profile_kv_block_token_bytes(const struct profile *p);
 /* Returns the number of the model's layers that have a window. */
 uint32_t profile_windowed_layers(const struct profile *p);
@@ -218,7 +218,8 @@ uint64_t profile_stage_weight_bytes(const struct profile *p, uint32_t first, uin
 /* Returns the number of experts of a layer that `rows` rows of a batch choose together: from the
  * measurements, or profile_experts_expected if there are none. Requires a model with experts. */
 double profile_experts_chosen(const struct profile *p, double rows);
-/* Returns that number if rows chose experts at random. Requires a model with experts. */
+/* Returns the expected number of experts of a layer that `rows` rows choose together, if the choice
+ * is random. Requires a model with experts. */
 double profile_experts_expected(const struct profile *p, double rows);
 /* Returns the bytes of a layer's weights that a batch of `rows` rows reads. Of the experts, the
  * batch reads only those that its rows choose. */

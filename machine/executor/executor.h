@@ -164,8 +164,8 @@ struct executor_calls {
     void (*layers_computed)(void *self, uint32_t layers);
     /* The flush that target_flush has requested for this cookie has ended. */
     void (*target_flushed)(void *self, uint64_t cookie, enum status status);
-    /* up: KV can now be written to the target; false = KV cannot be written (any more), for the
-     * reason in `text`. */
+    /* up: KV can now be written to the target; false = KV cannot, or can no longer, be written, for
+     * the reason in `text`. */
     void (*target_changed)(void *self, uint32_t target, bool up, const char *text);
     /* A process that writes KV has connected to this machine's stage process `stage`, or its
      * connection or its writes have ended (writer->event). */

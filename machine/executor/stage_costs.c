@@ -56,7 +56,7 @@ static uint32_t best_micro_batch(const struct config *config, const struct profi
     return best;
 }
 
-/* The profile's device for a stage: of its kind with its number of threads, else of its kind. */
+/* The profile's device for a stage: of its kind, with its number of threads. */
 static const struct profile_device *device_of(const struct profile *p,
                                               const struct config_stage *stage)
 {
