@@ -56,9 +56,13 @@ struct profile_check {
     bool prompt; /* true = `rows` are tokens of a prompt; false = sequences of a decode step. */
     double rows;
     double context;     /* Cached tokens of the prompt, or of each sequence. */
+    uint32_t decodes;   /* With `prompt`: decodes in the same batch. */
     double measured_us; /* Time of the whole batch. */
-    double sum_us;      /* Sum of the measured times of the batch's parts. */
+    double sum_us;      /* Time that profile_stage_us gives for the batch. */
 };
+
+/* Cached tokens of each of the `decodes` of a check. */
+#define PROFILE_CHECK_DECODE_CONTEXT 128
 
 /* The routed experts of a model's layers. All zeros = the model has none. */
 struct profile_experts {
@@ -124,6 +128,7 @@ struct profile {
         uint64_t layer_weight_bytes[LIMIT_LAYERS]; /* Of each layer. */
         uint64_t embedding_bytes;                  /* Of the embedding matrix. */
         uint64_t vocabulary_bytes;   /* Of the vocabulary matrix and the final norm. */
+        double vocabulary_layers;    /* Weights of the vocabulary matrix / those of a layer. */
         bool tied;                   /* The embedding matrix is also the vocabulary matrix. */
         uint64_t kv_bytes_per_token; /* KV of one token in one layer. */
         bool kv_copied; /* Each rank of a stage has the KV of all heads (latent attention). */
@@ -195,6 +200,21 @@ double profile_token_us(const struct profile *p, const struct profile_device *d,
  * has tokens[i] tokens in the batch, after contexts[i] cached ones. The result may be negative. */
 double profile_batch_context(const uint32_t *tokens, const uint32_t *contexts, uint32_t count);
 
+/* The rows of a batch. */
+struct profile_work {
+    uint32_t prompt_tokens;  /* Sum over all prompts of the batch. */
+    double prompt_context;   /* Result of profile_batch_context. */
+    uint32_t prompts_ending; /* Prompts that end in the batch, so that a token is sampled. */
+    uint32_t decodes;        /* Decodes of the batch; each computes one token. */
+    double decode_context;   /* Mean over the decodes. */
+};
+
+/* Returns the time of a stage of the layers [first, last) for a batch; 0 without rows. A batch of
+ * prompts alone takes profile_stage_prompt_us, a batch of decodes alone profile_stage_token_us. In
+ * a batch of both, the device computes all rows together. So each decode counts as one more row of
+ * the prompts, and adds the attention to its context, as in a decode step. */
+double profile_stage_us(const struct profile *p, const struct profile_device *d, uint32_t first,
+                        uint32_t last, const struct profile_work *work);
 /* Return the time of a stage of the layers [first, last) for a batch. The time is the sum of
  * batch_us, the time of the layers (profile_prompt_us, profile_token_us), the embedding matrix in
  * the first stage, and the vocabulary matrix in the last stage: for `sampled` prompts (0 = none),

@@ -183,6 +183,16 @@ static inline uint32_t model_ffn_rows_all(const struct model_hyper *h)
     return e->count > 0 ? e->count * e->ffn + e->shared_ffn : h->ffn;
 }
 
+/* Returns the number of weights of the vocabulary matrix, divided by that of a layer with
+ * attention. */
+static inline double model_vocabulary_layers(const struct model_hyper *h)
+{
+    const double layer =
+        (double)h->hidden * h->head_dim * (2.0 * h->head_count + 2.0 * h->kv_head_count) +
+        3.0 * h->hidden * model_ffn_rows_all(h);
+    return (double)h->vocab * h->hidden / layer;
+}
+
 /* Reads the hyper-parameters of a model. Returns ST_INVALID if a key or the embedding is missing or
  * wrong, or ST_UNSUPPORTED if cleave would compute the model wrongly; the error names the key or
  * the tensor. *out is written only on success. */
