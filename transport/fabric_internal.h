@@ -10,8 +10,8 @@
  *   fabric_inbox.c        what peers write into our region
  *   fabric_staging.c      copies of a device's region, slots of pinned memory
  *
- * Only files of transport/ and tests include this header. The functions run on the one thread that
- * owns the transport. Connections, frames and timers are not here (peers.h). */
+ * The functions run on the one thread that owns the transport. Connections, frames and timers are
+ * not here (peers.h). */
 #ifndef TRANSPORT_FABRIC_INTERNAL_H
 #define TRANSPORT_FABRIC_INTERNAL_H
 
@@ -24,7 +24,7 @@
 #define FABRIC_AM_WRITE 1u
 #define FABRIC_AM_PROBE 2u
 #define FABRIC_OPS_SLAB 256u /* Ops in a slab. */
-/* Epochs of a peer that an inbox keeps. A link fails if half as many of its flushes wait. */
+/* Most epochs that an inbox keeps. A link fails if FABRIC_EPOCHS_MAX / 2 of its flushes wait. */
 #define FABRIC_EPOCHS_MAX 65536u
 /* Longest wait for copies that were begun, which usually take less than a millisecond. */
 #define FABRIC_SETTLE_US 200000
@@ -43,12 +43,12 @@ struct fabric_write_header {
 };
 _Static_assert(sizeof(struct fabric_write_header) == 32, "wire size");
 
-/* A write, probe or flush that UCX has not finished. UCX keeps a pointer to the op. UCX does not
- * call back every operation of a failed endpoint, so ops are in slabs that live until the fabric
- * closes. An op of a closed link has no link; an op that UCX never calls back is not used again. */
+/* A write, probe or flush that UCX has not finished. UCX keeps a pointer to the op until it has
+ * finished. UCX may never finish an op of a failed endpoint, so ops live until the fabric closes.
+ */
 struct fabric_op {
     struct fabric_op *next; /* Next in the link's list while in flight, else in the free list. */
-    /* The pointer to this op in the link's list while in flight, else NULL. */
+    /* Where the pointer to this op is in the link's list; NULL = not in flight. */
     struct fabric_op **list_link;
     struct fabric *fabric;
     struct fabric_link *link;          /* NULL = the link is closed. */
@@ -95,7 +95,7 @@ struct fabric_copy {
 /* The copies of one direction. */
 struct fabric_copies {
     /* Ring of the copies [first, first + count): copy n is at n % capacity. Their numbers can have
-     * gaps, because other users of the device (machine/executor/local_staging.h) also copy. */
+     * gaps. */
     struct fabric_copy *ring;
     uint64_t first, count, capacity;
     /* Number of the last copy for which the device was asked to wake us. */
@@ -188,7 +188,7 @@ struct staged_write {
 };
 
 /* An entry of a link's queue: a write that waits for a data connection or for room in window_bytes,
- * or a flush of puts that waits behind such writes. */
+ * or a flush of puts that waits behind these writes. */
 struct data_write {
     struct transport_request request;
     const uint8_t *memory;

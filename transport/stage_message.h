@@ -21,8 +21,8 @@
  * same order. A rank that sends the activations of a job to no other process sends DONE: rank 0 of
  * the last stage with the results, all other ranks without results.
  *
- * Structs and arrays are sent as in message.h. The decoder checks the ranges of fields (the tables
- * in stage_message.c). The receiver checks what depends on its sizes, such as block ids.
+ * Structs and arrays are sent as in message.h. The receiver checks what depends on its sizes, such
+ * as block ids.
  *
  * All processes of a machine speak the same version of the protocol: the head refuses a stage
  * process of another version. So a change of these structs raises TRANSPORT_PROTOCOL_VERSION, but
@@ -339,8 +339,7 @@ struct stage_writer {
 };
 
 /* AWAIT: a request waits for KV of the machine `writer`, or waits no longer. The process answers
- * AWAITED if the wait begins. The head sends the block ids to the gateway when all processes have
- * answered. */
+ * AWAITED if the wait begins. */
 struct stage_await {
     uint64_t cookie;               /* Number that AWAITED repeats. */
     uint64_t request;              /* Id of the request. */
