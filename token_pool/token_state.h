@@ -1,8 +1,7 @@
 /* token_state: struct token_pool with its table of requests, and the functions that the .c files of
- * token_pool/ share. Only token_pool/ and tests include this header. Everything runs on the
- * machine's event loop thread. The functions do not decide which request gets memory
- * (scheduler/memory.h does), compute nothing, and own no connections: they send through
- * options.calls. */
+ * token_pool/ share. All functions run on the machine's event loop thread. The functions do not
+ * decide which request gets memory (scheduler/memory.h does), compute nothing, and own no
+ * connections: they send through options.calls. */
 #ifndef TOKEN_POOL_TOKEN_STATE_H
 #define TOKEN_POOL_TOKEN_STATE_H
 
@@ -14,10 +13,8 @@
 #include "token_pool/draft_seats.h"
 #include "token_pool/token_pool.h"
 
-/* Length of a lease (kv_pool_lease_set): of a request in TOKEN_RESERVED, and of a quarantine whose
- * prompt machine has a link. Leases are renewed while the prompt machine has a link (struct
- * token_writer) or is this machine. In TOKEN_RESERVED, with another prompt machine, the renewals
- * end after LEASE_MAX_US (token_pool.c). */
+/* Length of a lease (kv_pool_lease_set) of a request in TOKEN_RESERVED, or of a quarantine whose
+ * prompt machine has a link (struct token_writer). token_pool_leases_check may renew the lease. */
 #define TOKEN_LEASE_US 60000000
 
 /* States of a request. The legal transitions, which only token_request_state_set makes:
@@ -26,7 +23,8 @@
  *                          |
  *                          +--> QUARANTINED
  *
- * and from each other state to FREE, when token_request_forget frees what the request holds. */
+ * and from every state except FREE to FREE, when token_request_forget frees what the request holds.
+ */
 enum token_request_state {
     TOKEN_FREE,     /* No request uses the slot. */
     TOKEN_WAITING,  /* Waits for its first blocks. */
@@ -102,8 +100,9 @@ struct token_writer {
     struct token_link link;
     char name[LIMIT_NAME_BYTES]; /* MACHINE, or MACHINE/NUMBER for a stage process. */
     struct transport_peer *peer; /* NULL = ended, or a stage process has the connection. */
-    uint64_t begun_at_link;      /* links_begun after this connection was counted. */
-    bool ended;                  /* The connection has ended, but its writes may still arrive. */
+    /* Number of the connection: token_pool.links_begun counts the connections from 1. */
+    uint64_t begun_at_link;
+    bool ended; /* The connection has ended, but its writes may still arrive. */
 };
 
 /* A request whose blocks were freed without a report of its prompt machine, because all connections
@@ -257,7 +256,7 @@ void token_blocks_take(struct token_pool *pool, struct token_request *request);
  * the span's blocks and marks them as live. Requires that they are available. */
 void token_blocks_grow(struct token_pool *pool, struct token_request *request);
 /* Hands the prompt's blocks whose KV is complete (arrived_spans) to the prefix cache, because the
- * request leaves TOKEN_RESERVED without a decode. No process writes into them. */
+ * request leaves TOKEN_RESERVED without a decode. */
 void token_blocks_keep(struct token_pool *pool, struct token_request *request);
 /* Quarantines the request's blocks that the prefix cache does not have, because a writer that has
  * not stopped may write into them. */
@@ -269,11 +268,10 @@ void token_blocks_prompt_done(struct token_pool *pool, struct token_request *req
 /* See token_pool_windows_find. */
 bool token_blocks_windows_find(const struct token_pool *pool, const struct token_request *request,
                                uint32_t first, uint32_t end, struct kv_tables *out);
-/* Hands the full blocks of a decoding request whose KV is complete to the prefix cache, where the
- * request reads them. */
+/* Hands the full blocks of a decoding request to the prefix cache, where the request reads them. */
 void token_blocks_publish(struct token_pool *pool, struct token_request *request);
-/* Takes all blocks away from a request that ends. Full blocks of prompt and answer go to the prefix
- * cache if their KV is complete; all others are freed. */
+/* Takes all blocks away from a request that ends. Full blocks whose KV is complete go to the prefix
+ * cache if the request uses it; all other blocks are freed. */
 void token_blocks_leave(struct token_pool *pool, struct token_request *request);
 
 #endif
