@@ -23,8 +23,8 @@ enum tier_job_kind {
     TIER_FIND,  /* Counts the first spans that can be loaded. */
     TIER_LOAD,  /* Loads spans into blocks. */
     TIER_STORE, /* Stores spans. */
-    /* Counts the first spans whose records are all stored, for a caller that will store the other
-     * spans. Waits until no TIER_FIND and no TIER_LOAD waits. */
+    /* Counts the first spans whose records are all stored. Runs only while no TIER_FIND and no
+     * TIER_LOAD waits. */
     TIER_PROBE,
 };
 
@@ -55,7 +55,7 @@ struct tier_job {
     /* Spans from `first` on that were found (TIER_FIND, TIER_PROBE) or loaded (TIER_LOAD). */
     uint32_t count;
     uint32_t written; /* TIER_STORE: records for which `put` returned ST_OK. */
-    uint32_t dropped; /* TIER_STORE: spans that were not stored, after a failure or a cancel. */
+    uint32_t dropped; /* TIER_STORE: spans of which a record was not stored. */
     uint32_t damaged; /* TIER_LOAD: records that were damaged. */
 
     /* Used by tiers.c. */
@@ -103,9 +103,8 @@ bool tiers_progress(struct tiers *tiers);
 
 /* Begins a job. `ended` is called later, from tiers_progress or tiers_close. Returns false, and
  * `ended` is not called, if the tier does not work now, if it has TIER_JOBS_MAX jobs, or if there
- * is no memory. A tier that is still being opened for the first time accepts TIER_FIND and
- * TIER_LOAD, and does them after the attempt to open: so a machine that has just started finds
- * records from before. Requires that first is less than end. */
+ * is no memory. A tier that is being opened for the first time accepts TIER_FIND and TIER_LOAD,
+ * which then wait for the result. Requires that first is less than end. */
 bool tiers_submit(struct tiers *tiers, struct tier_job *job);
 /* Asks a job to end early. A TIER_LOAD or TIER_STORE that is running ends after its current
  * span. */
