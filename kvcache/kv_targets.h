@@ -7,7 +7,8 @@
  * machine/executor/ makes every call, on the event loop thread of a machine or of a stage process.
  * The caller numbers the targets and opens the transport. kv_targets chooses no blocks, does not
  * know prompts, and does not repeat a failed write. A flush has a cookie: a number that the caller
- * chooses. In the comments below, "our" layers and heads are those of this process. */
+ * chooses. In the comments below, "our" layers and heads are the layers and heads of this process.
+ */
 #ifndef KVCACHE_KV_TARGETS_H
 #define KVCACHE_KV_TARGETS_H
 

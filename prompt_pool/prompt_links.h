@@ -105,8 +105,8 @@ void prompt_links_target_prepared(struct prompt_links *links, uint32_t target, b
 void prompt_links_stages_take(struct prompt_links *links, struct transport_peer *peer,
                               const struct message_stages *stages, int64_t now_us);
 void prompt_links_peer_up(struct prompt_links *links, struct transport_peer *peer, int64_t now_us);
-/* Call it when KV begins to travel to the peer over another transport, which `text` names. Forgets
- * the measured speed, and reports the new text if the link is up. */
+/* Call it when KV begins to travel to the peer in another way, which `text` names. Forgets the
+ * measured speed, and reports `text` if the link is up. */
 void prompt_links_transport_changed(struct prompt_links *links, struct transport_peer *peer,
                                     const char *text);
 void prompt_links_peer_down(struct prompt_links *links, struct transport_peer *peer,

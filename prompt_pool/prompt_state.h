@@ -24,7 +24,7 @@
 #include "prompt_pool/prompt_pool.h"
 #include "scheduler/slots.h"
 
-/* States of a request. The legal transitions, which only prompt_request_state_set makes:
+/* States of a request. The legal transitions:
  *
  *   FREE -> QUEUED -> COMPUTING -> COMPUTED -> FLUSHING
  *                       |    |         |          |

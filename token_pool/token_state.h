@@ -17,7 +17,7 @@
  * prompt machine has a link (struct token_writer). token_pool_leases_check may renew the lease. */
 #define TOKEN_LEASE_US 60000000
 
-/* States of a request. The legal transitions, which only token_request_state_set makes:
+/* States of a request. The legal transitions:
  *
  *   FREE -> WAITING -> RESERVED -> DECODING -> STOPPED_IN_BATCH
  *                          |
@@ -63,10 +63,11 @@ struct token_request {
     bool reads_tokens; /* Sampling depends on `tokens` (token_rules_depend_on_context). */
     uint32_t token_rule_words;
     uint32_t *token_rules;          /* Words of common/token_rules.h. */
-    struct draft_index draft_index; /* Of `tokens`; closed = the request has no drafts. */
+    struct draft_index draft_index; /* Index of `tokens`; closed = no drafts. */
     /* Drafted tokens that the next step may check; they are in `tokens`, after the known ones. */
     uint32_t draft_count;
-    struct sched_draft draft;             /* The draft that these tokens begin. */
+    /* The latest draft; it may have more tokens than draft_count. */
+    struct sched_draft draft;
     struct sched_draft_trust draft_trust; /* How often the request's drafts were right. */
     draft_seat draft_seat; /* DRAFT_SEAT_NONE = the request has no drafts of the draft model. */
     /* Position in the context of the first token that the draft model computes: 0; with a draft
@@ -78,7 +79,7 @@ struct token_request {
     /* Tokens that the draft model has generated for the next step; they are in `tokens`, after the
      * known ones. */
     uint32_t draft_made;
-    uint32_t generated;  /* Known tokens of the answer. The first one arrives with KV_READY. */
+    uint32_t generated;  /* Number of known tokens of the answer; token 0 arrives with KV_READY. */
     uint32_t last_token; /* Id of the latest known token, which the next decode step reads. */
     int64_t reserved_us; /* When the request got its first blocks. */
     /* TOKEN_QUARANTINED: number (links_begun) of the latest link over which a process of the prompt

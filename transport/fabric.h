@@ -48,11 +48,11 @@ enum fabric_memory {
 /* What a peer needs to write into a region. These fields are sent in the hand-shake. The pointers
  * of fabric_address are valid until fabric_close. */
 struct fabric_address {
-    const void *worker; /* UCX worker address. */
-    size_t worker_bytes;
-    const void *rkey; /* Packed remote key of the region. */
-    size_t rkey_bytes;
-    uint64_t region; /* Address of the region in its process. */
+    const void *worker;  /* UCX worker address. */
+    size_t worker_bytes; /* 0 = UCX is not open. */
+    const void *rkey;    /* Packed remote key of the region. */
+    size_t rkey_bytes;   /* 0 = no key. */
+    uint64_t region;     /* Address of the region in its process. */
     enum fabric_memory memory;
     uint64_t region_bytes;
     /* Identifies the host until it reboots; all zeros = unknown. */
@@ -64,7 +64,7 @@ struct fabric_address {
 /* What a writer sends to its peer about a flushed epoch. */
 struct fabric_mark {
     uint32_t epoch;
-    uint32_t count; /* Number of messages of the epoch. */
+    uint32_t count; /* Number of messages or pieces of the epoch. */
 };
 
 struct fabric_options {

@@ -26,7 +26,7 @@
 #define FABRIC_OPS_SLAB 256u /* Ops in a slab. */
 /* Most epochs that an inbox keeps. A link fails if FABRIC_EPOCHS_MAX / 2 of its flushes wait. */
 #define FABRIC_EPOCHS_MAX 65536u
-/* Longest wait for copies that were begun, which usually take less than a millisecond. */
+/* Longest wait for copies that were begun. */
 #define FABRIC_SETTLE_US 200000
 /* Between two checks of the copies, at most this time counts towards FABRIC_SETTLE_US. If more time
  * has passed, this process was paused, and the copies may have ended meanwhile. */
@@ -100,12 +100,12 @@ struct fabric_copies {
     uint64_t first, count, capacity;
     /* Number of the last copy for which the device was asked to wake us. */
     uint64_t wake_number;
-    int64_t busy_since_us; /* If there are copies: time since which there are copies. */
+    int64_t busy_since_us; /* Time since which there are copies; no meaning without copies. */
     struct transport_copy_counts copy_counts; /* Copies that are done. */
 };
 
-/* A peer's region, opened by our device. An import belongs to a link; or its link is closed, and
- * the region stays open until the last copies are done. */
+/* A peer's region, opened by our device for a link. After the link is closed, the region stays open
+ * until the copies to it are done. */
 struct fabric_import {
     struct fabric_import *next;
     uint8_t *memory;
@@ -236,8 +236,8 @@ struct fabric_link {
     struct staged_write *staged_writes; /* Ring: entry n is at n % waiting_capacity. */
     uint64_t waiting_first, waiting_count, waiting_capacity;
     struct fabric_slot *slot; /* Slot that the next pieces are copied into; NULL = none. */
-    /* Bytes that have left `staged_writes`: copying_bytes are being copied out of the device,
-     * sending_bytes are being sent. */
+    /* copying_bytes: bytes that are being copied by our device. sending_bytes: bytes in slots that
+     * are being sent. */
     size_t copying_bytes, sending_bytes;
     ucs_status_t failure;        /* First error except those of the device; UCS_OK = none. */
     struct error device_failure; /* Empty = the device has not failed. */

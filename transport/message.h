@@ -87,7 +87,7 @@ const char *message_kind_name(enum message_kind kind);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wpadded"
 
-/* Names one attempt to serve a request; part of most messages. */
+/* Names one attempt to serve a request. */
 struct message_request {
     uint64_t id;
     uint32_t generation;
@@ -147,8 +147,8 @@ struct message_token {
  * kv/layerwise_threshold_tokens) or by measured speeds. */
 enum message_transfer_mode { TRANSFER_AUTO, TRANSFER_LAYERWISE, TRANSFER_ONE_PIECE };
 
-/* RESERVE. In a resumed request, the prompt is the client's prompt and the tokens of the answer
- * that the client has already got. */
+/* RESERVE. The prompt of a resumed request ends with the tokens of the answer that the client has
+ * already got. */
 struct message_reserve {
     struct message_request request;
     /* Name of the machine that will write the KV. */
@@ -169,9 +169,8 @@ struct message_reserve {
     bool copy_windows; /* The copy has the KV of layers with a window, too. */
     uint8_t padding[1];
     uint32_t constraint_bytes; /* Bytes of `constraint`; 0 = no constraint. */
-    /* Number of tokens in `answer`; 0 without a constraint. The prompt of a resumed request ends
-     * with the tokens of the answer that were generated before. If the request has a constraint,
-     * `answer` contains these tokens again. */
+    /* Number of tokens in `answer`; 0 without a constraint. `answer` repeats the tokens of the
+     * answer with which the prompt of a resumed request ends. */
     uint32_t answer_count;
     char client_id[LIMIT_CLIENT_ID_BYTES]; /* The client's id, for logs; empty = not known. */
     /* In every decoded message, the pointers to arrays point into the received bytes. */
@@ -184,8 +183,8 @@ struct message_reserve {
 /* RESERVED. */
 struct message_reserved {
     struct message_request request;
-    /* Number of first spans of the prompt (common/layer_groups.h) whose KV the machine already has
-     * in layers without a window. */
+    /* Number of the prompt's first spans whose KV the machine already has in layers without a
+     * window. */
     uint32_t held_span_count;
     /* Number of ids in `blocks`: the prompt's blocks, layer group after layer group. A group
      * without a window begins with span held_span_count, a group with a window with span
@@ -208,8 +207,8 @@ struct message_prefill {
     uint8_t transfer_mode; /* enum message_transfer_mode. */
     uint8_t path;          /* Path of the request, from RESERVED. */
     uint8_t pooling;       /* enum pooling: not POOLING_NONE = send the prompt's embedding. */
-    /* The KV of this number of first spans is not written in layers without a window, because the
-     * token machine has it. */
+    /* Number of the prompt's first spans whose KV is not written in layers without a window,
+     * because the token machine has this KV. */
     uint32_t held_span_count;
     uint64_t prefix_salt; /* Salt of the hashes of the prompt's prefixes; 0 = none. */
     struct message_rank rank;
@@ -219,8 +218,7 @@ struct message_prefill {
     /* Words in `rules`: the request's token rules (common/token_rules.h). */
     uint32_t rule_count;
     uint32_t constraint_bytes; /* Bytes of `constraint`; 0 = no constraint. */
-    /* Number of tokens at the end of `prompt` that belong to the answer; 0 without a constraint.
-     * PREFILL does not contain these tokens a second time, as RESERVE does. */
+    /* Number of tokens at the end of `prompt` that belong to the answer; 0 without a constraint. */
     uint32_t answer_count;
     /* 0 = compute the prompt. N > 0: compute nothing, but write the KV of `prompt` to the token
      * machine. This KV must be in the machine's prefix cache, or belong to the request's generation

@@ -33,11 +33,9 @@ enum peer_state {
     PEER_PROVING,
     PEER_UP,
     /* The connection has ended for the user of the transport, but the peer may still write into our
-     * memory. The socket stays open until the peer closes it, the network fails, or the transport
-     * is closed (ucx_linger.c). */
+     * memory (ucx_linger.c). */
     PEER_LINGERING,
-    /* The connection has ended. The struct stays in ucx.ended_peers until the next progress,
-     * because functions that still run may have a pointer to the struct. */
+    /* The connection has ended. The struct stays valid until the next progress. */
     PEER_DEAD,
 };
 

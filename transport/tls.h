@@ -6,9 +6,7 @@
  * In the TLS hand-shake, both sides prove that they have the same cluster key, from which a
  * pre-shared key is derived. The connecting side uses its first cluster key and sends the id of
  * this key; the accepting side uses its own key with this id. Each session makes a fresh
- * Diffie-Hellman exchange, so recorded traffic stays secret even if the cluster key leaks later.
- * Certificates, tickets and early data are not used. Each side changes the key that it encrypts
- * with long before the limits of AES-GCM are reached. */
+ * Diffie-Hellman exchange, so recorded traffic stays secret even if the cluster key leaks later. */
 #ifndef TRANSPORT_TLS_H
 #define TRANSPORT_TLS_H
 

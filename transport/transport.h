@@ -41,10 +41,10 @@ enum transport_rope_list {
 /* What a process sends about itself in the hand-shake, with which a connection begins
  * (handshake.h). Identities are compared before any message is delivered. Between two machines, all
  * fields from metadata_hash to rope_list must be equal. Between a gateway and a machine, only
- * metadata_hash must be equal, unless one of the two hashes is 0. In addition, both processes must
- * speak a common version of the protocol (protocol.h) and use equal formats of hashes; two machines
- * must also use equal formats of KV (common/formats.h). A mismatch ends the connection on both
- * sides with ST_MISMATCH; the text names what differs and both values. */
+ * metadata_hash must be equal, unless one of the two hashes is 0. All processes must speak a common
+ * version of the protocol (protocol.h) and use equal formats of hashes (common/formats.h). Two
+ * machines must also use equal formats of KV. A mismatch ends the connection on both sides with
+ * ST_MISMATCH; the text names what differs and both values. */
 struct transport_identity {
     char name[LIMIT_NAME_BYTES]; /* Name of the process in the cluster. */
     enum transport_role role;
@@ -81,11 +81,11 @@ struct transport_request {
 struct transport_events {
     /* The connection is up: messages and writes may be sent. */
     void (*peer_up)(void *self, struct transport_peer *peer);
-    /* The connection has ended, or did not come up; in the second case, peer_up was not called.
-     * Also called for a connection that the peer has begun. `why`: ST_UNREACHABLE, ST_MISMATCH,
-     * ST_TIMED_OUT or another error. `text`: the name or address of the peer, and the reason.
-     * Unfinished flushes are reported before this event. After this event, `peer` is invalid, and
-     * no event of the connection follows except writes_ended. */
+    /* The connection has ended, or did not come up (peer_up was not called). Also called for
+     * connections that the peer has begun. `why`: ST_UNREACHABLE, ST_MISMATCH, ST_TIMED_OUT or
+     * another error. `text`: the name or address of the peer, and the reason. Unfinished flushes
+     * are reported before this event. After this event, `peer` is invalid, and no event of the
+     * connection follows except writes_ended. */
     void (*peer_down)(void *self, struct transport_peer *peer, enum status why, const char *text);
     /* A message has arrived. `data` is aligned to 8 bytes and valid during the call. */
     void (*message)(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes);

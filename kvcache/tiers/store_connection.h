@@ -24,10 +24,10 @@ void store_tls_close(struct store_tls *tls);
 struct store_connection;
 
 struct store_connection_options {
-    const struct address *address; /* Of the server. */
+    const struct address *address; /* Address of the server. */
     struct resolver *resolver;     /* Finds the numeric addresses of the server's host. */
     struct store_tls *tls;         /* NULL = no TLS. Must outlive the connection. */
-    int64_t deadline_us;           /* Of store_connection_open. */
+    int64_t deadline_us;           /* Deadline of store_connection_open. */
 };
 
 /* Finds the server's address, connects, and makes the TLS hand-shake, in which the server's
