@@ -89,8 +89,8 @@ struct kv_prefix_blocks {
  * owner or a block of the cache. The owner's blocks become blocks of the cache; if the cache
  * already has a block for these tokens and this salt, the owner keeps its block. *reader is what
  * the caller reads, from kv_prefix_read_begin. After the call, the caller reads the chain of all
- * added spans. If the cache has no room for all spans, only the first spans are added (possible
- * only if all layer groups have a window). No effect if blocks->spans is 0. */
+ * added spans. If the cache has no room for all spans, only the first spans are added. No effect if
+ * blocks->spans is 0. */
 void kv_prefix_add(struct kv_prefix *prefix, const struct kv_prefix_blocks *blocks,
                    struct kv_prefix_reader *reader);
 

@@ -1,8 +1,8 @@
 /* kv_targets: writes the KV of one process of a prompt machine to token machines. A target is a
  * token machine. For each target, this part owns the list of the target's processes that store
  * layers and KV heads of this process, the connections to these processes, and the flushes that
- * have not ended. Each KV head of each layer is written directly to the target's process that
- * stores it, however the two machines are split into stages and ranks.
+ * have not ended. KV is written directly to the processes that store it, however the two machines
+ * are split into stages and ranks.
  *
  * machine/executor/ makes every call, on the event loop thread of a machine or of a stage process.
  * The caller numbers the targets and opens the transport. kv_targets chooses no blocks, does not

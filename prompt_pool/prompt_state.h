@@ -79,8 +79,8 @@ struct prompt_request {
     bool stages_flush;        /* The last push was passed to the stages, which flush after it. */
     enum status write_status; /* Status of the latest push; < 0 = no more pushes are made. */
 
-    /* [options.hidden]: sum of the vectors that count for the embedding and are computed. NULL =
-     * the gateway wants no embedding. */
+    /* [options.hidden]: sum of the computed vectors that count for the embedding. NULL = the
+     * gateway wants no embedding. */
     int64_t *embedding;
     /* [prompt_count]: the prompt's tokens. The allocation also holds targets.ids, `rules`,
      * `layer_us` and, unless the token pool has reserved the blocks, tables.ids. */
@@ -91,7 +91,7 @@ struct prompt_request {
      * layers with a window from span window_first on. KV_BLOCK_NONE for the spans before. */
     struct kv_tables targets;
     /* Number of the prompt's first spans that are not pushed in layers without a window, because
-     * the token machine already has their KV. */
+     * the token machine already has the KV of these spans. */
     uint32_t target_held_spans;
     /* This machine's blocks. tables.cached_spans = spans that were found in a prefix cache: this
      * pool's, or the token pool's if `local`. */

@@ -64,7 +64,7 @@ struct token_request {
     uint32_t token_rule_words;
     uint32_t *token_rules;          /* Words of common/token_rules.h. */
     struct draft_index draft_index; /* Index of `tokens`; closed = no drafts. */
-    /* Drafted tokens that the next step may check; they are in `tokens`, after the known ones. */
+    /* Number of drafted tokens that the next step may check, in `tokens` after the known tokens. */
     uint32_t draft_count;
     /* The latest draft; it may have more tokens than draft_count. */
     struct sched_draft draft;
@@ -75,9 +75,9 @@ struct token_request {
     uint32_t draft_first;
     struct draft_finals draft_finals; /* For a draft layer; closed = no vectors are kept. */
     bool draft_decided;               /* draft_wanted is decided for the next step. */
-    uint32_t draft_wanted; /* Tokens that the draft model must generate for the next step. */
-    /* Tokens that the draft model has generated for the next step; they are in `tokens`, after the
-     * known ones. */
+    uint32_t draft_wanted; /* Number of tokens that the draft model generates for the next step. */
+    /* Number of tokens that the draft model has generated for the next step, in `tokens` after the
+     * known tokens. */
     uint32_t draft_made;
     uint32_t generated;  /* Number of known tokens of the answer; token 0 arrives with KV_READY. */
     uint32_t last_token; /* Id of the latest known token, which the next decode step reads. */
@@ -106,9 +106,9 @@ struct token_writer {
     bool ended; /* The connection has ended, but its writes may still arrive. */
 };
 
-/* A request whose blocks were freed without a report of its prompt machine, because all connections
- * of that machine had ended. When the machine connects again, it gets CANCEL for the request before
- * it may write, because the request's PREFILL may still reach the machine. */
+/* A request whose blocks were freed without a report of its prompt machine, because the machine had
+ * no connection. When the machine connects, it gets CANCEL for the request before it may write,
+ * because the request's PREFILL may still reach the machine. */
 struct token_unconfirmed {
     struct message_request request;
     char prompt_machine[LIMIT_NAME_BYTES]; /* Empty = unused. */
@@ -123,7 +123,7 @@ struct token_pool {
     uint32_t state_counts[TOKEN_STATE_COUNT]; /* Number of slots in each state. */
     struct message_stats stats;               /* Only the counters are used. */
     struct draft_seats *draft_seats;          /* NULL = there is no draft model. */
-    struct sched_draft_trust draft_trust;     /* Of the draft model's drafts for all answers. */
+    struct sched_draft_trust draft_trust;     /* The draft model's drafts for all answers. */
     struct message_buffer tokens_message;     /* The TOKENS message that is being encoded. */
     uint32_t writer_count, writer_capacity;
     struct token_writer *writers;

@@ -304,7 +304,7 @@ void fabric_link_data_close(struct fabric_link *link);
 /* Queues a write or a flush behind the earlier writes that wait for the device. */
 void fabric_link_stage(struct fabric_link *link, const struct staged_write *write);
 /* Begins the copies and flushes that wait, until the link's limit of bytes under way is reached.
- * Returns true if it began any. */
+ * Returns true if a copy or a flush has begun. */
 bool fabric_link_pump(struct fabric_link *link);
 /* Handles a copy of this link that the device has finished: sends the copied data, unless the copy
  * went from device to device. */
@@ -332,7 +332,8 @@ bool fabric_link_peer_pump(struct fabric_link *link);
 void fabric_link_peer_copied(struct fabric_link *link, const struct fabric_copy *copy);
 /* Returns true for a link from device to device, and then takes over `fd`. */
 bool fabric_link_peer_close(struct fabric_link *link, int fd);
-/* Reads an id of this host, equal in all its containers, that changes when the host reboots. */
+/* Reads an id of this host, which is equal in all containers of the host and changes when the host
+ * reboots. Returns false if there is no id. */
 bool fabric_host_read(uint8_t out[FABRIC_HOST_BYTES]);
 /* Closes the peers' regions that closed links have left open, if the copies to the region are done;
  * with `all`, also if copies are not done. */

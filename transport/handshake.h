@@ -1,6 +1,6 @@
-/* handshake: encodes, decodes and compares the payload of the frame HELLO. Both sides of a control
- * connection (peers.h) send HELLO before any message; with a cluster key, after the proofs of
- * auth.h. HELLO contains the identity of the process, the range of protocol versions that the
+/* handshake: encodes, decodes and compares the payload of the frame HELLO. On a control connection
+ * (peers.h), both sides send HELLO before any message, and after the proofs of auth.h if there is a
+ * cluster key. HELLO contains the identity of the process, the range of protocol versions that the
  * process speaks (protocol.h), and what a peer needs to write into the region of the process.
  *
  * This part owns nothing and does no I/O: ucx_greet.c sends and receives the frame. The one thread

@@ -1,7 +1,7 @@
 /* resolver: finds the socket addresses of hosts without blocking the caller. A numeric address is
- * converted at once. A host name is looked up on a separate thread. The resolver owns these threads
- * and the last good answer for each host and port (up to 1024), for use while the name server does
- * not answer. The resolver opens no connections.
+ * converted at once. A host name is looked up on a separate thread, which may outlive the resolver.
+ * The resolver owns the last good answer for each host and port (up to 1024), for use while the
+ * name server does not answer. The resolver opens no connections.
  *
  * UCX transports and clients of the shared KV store (kvcache/tiers/store_connection.h) own
  * resolvers. Different threads may call one resolver, but not at the same time. */

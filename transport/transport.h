@@ -7,8 +7,8 @@
  * owns a transport and makes every call. The transport does not read messages (message.h does) and
  * decides nothing about requests: a write of KV is an offset and a size in a region.
  *
- * Each connection has a TCP socket. Control messages travel on this socket in order, and its end
- * shows at once that a process has died. KV travels in the first of these ways that works: by
+ * Each connection has a TCP socket. Control messages travel on this socket in order, and the end of
+ * the socket shows that a process has died. KV travels in the first of these ways that works: by
  * copies between devices of one host; over UCX (shared memory, InfiniBand); over further TCP
  * sockets (data connections). With a cluster key, TCP sockets carry TLS. A transport without a
  * region, such as the gateway's, does not open UCX. */
@@ -251,9 +251,9 @@ void transport_metadata_hash_set(struct transport *t, uint64_t metadata_hash);
 
 /* Replaces the cluster's keys. Requires that the transport was opened with keys; `keys` is copied.
  * A connection that is up stays up if `keys` has the key that was proved last on the connection. On
- * other connections, this side proves its first key to the peer. They go down if the peer proves
- * none of `keys` within connect_ms. Returns ST_NO_MEMORY, or ST_UNSUPPORTED if GnuTLS fails;
- * nothing has then changed. */
+ * any other connection, this side proves its first key to the peer; the connection goes down if the
+ * peer proves none of `keys` within connect_ms. Returns ST_NO_MEMORY, or ST_UNSUPPORTED if GnuTLS
+ * fails; nothing has then changed. */
 enum status transport_keys_set(struct transport *t, const struct secret_keys *keys,
                                struct error *error);
 

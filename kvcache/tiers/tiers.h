@@ -16,7 +16,7 @@
 #include <stdatomic.h>
 
 #define TIER_JOBS_MAX 256     /* Jobs of a tier that have not ended. */
-#define TIER_RETRY_US 2000000 /* Time after which the thread tries an unreachable tier again. */
+#define TIER_RETRY_US 2000000 /* Time after which an unreachable tier is tried again. */
 
 /* The thread of a tier stores a span only while no TIER_FIND and no TIER_LOAD waits. */
 enum tier_job_kind {
@@ -75,11 +75,11 @@ struct tiers_options {
     uint8_t *region;                                /* KV memory with this layout. */
     uint32_t count;                                 /* Number of tiers. */
     struct tier_backend *backends[TIER_KIND_COUNT]; /* tiers_close closes them. */
-    /* Called from tiers_progress to report a change of a tier to an operator. ST_OK = the tier
-     * works, and `text` is the remark of tier_backend_ops.open, empty = none; after other statuses,
-     * `text` says why. ST_NO_RESOURCE = the tier stores nothing now; ST_INVALID = a record was
-     * damaged; ST_UNREACHABLE or ST_TIMED_OUT = the tier is tried again later; other statuses = the
-     * tier is off. */
+    /* Called from tiers_progress to report on a tier to an operator. ST_OK = the tier works, and
+     * `text` is the remark of tier_backend_ops.open, empty = none; after other statuses, `text`
+     * says why. ST_NO_RESOURCE = the tier stores nothing now; ST_INVALID = a record was damaged;
+     * ST_UNREACHABLE or ST_TIMED_OUT = the tier is tried again later; other statuses = the tier is
+     * off. */
     void (*note)(void *self, uint32_t tier, enum status status, const char *text);
     void *self; /* First argument of `note`. */
 };
