@@ -226,12 +226,13 @@ struct token_decode {
 /* Stores the input of the request's next decode step. Requires that the request is decoding. */
 void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t now_us,
                              struct token_decode *out);
-/* Takes the result of a request's decode step of `row_count` rows: of the input token, and of the
+/* Takes the result of a request's decode step. Its `row_count` rows are the input token and the
  * first row_count - 1 drafted tokens. Call it after sched_machine_batch_done. tokens[i] was drawn
  * from row i and has id, finish and log-probabilities; the pool sets the other fields of the tokens
  * that it accepts. finals: [row_count × token_draft_model.final_floats], the final vectors of the
- * rows. The pool accepts tokens up to the first one that differs from its drafted token or ends the
- * answer. Returns the number of accepted tokens; 1 if the request was cancelled. */
+ * rows. The pool accepts the tokens up to and including the first token that differs from its
+ * drafted token or ends the answer. Returns the number of accepted tokens; 1 if the request was
+ * cancelled. */
 uint32_t token_pool_decode_done(struct token_pool *pool, sched_slot slot,
                                 struct message_token *tokens, const float *finals,
                                 uint32_t row_count, int64_t now_us);

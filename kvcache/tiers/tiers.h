@@ -33,7 +33,7 @@ enum tier_job_kind {
 struct tier_job {
     enum tier_job_kind kind;
     uint32_t tier;          /* Index in tiers_options.backends. */
-    uint64_t salt;          /* Of the chain (kv_prefix.h). */
+    uint64_t salt;          /* Salt of the chain (kv_prefix.h). */
     const uint32_t *tokens; /* The tokens of the spans [0, end). */
     /* The block of span i in layer group g is blocks[g * stride + i - blocks_first]; not used by
      * TIER_FIND and TIER_PROBE. */
@@ -43,7 +43,7 @@ struct tier_job {
     uint32_t first; /* The job concerns the spans [first, end). */
     uint32_t end;
     /* In layer groups with a window, a job concerns only the spans from window_first on. Not used
-     * by TIER_FIND, which finds out the window blocks that the tokens after the last span read. */
+     * by TIER_FIND. */
     uint32_t window_first;
     /* Time of clock_system at which the job gives up; not used by TIER_STORE and TIER_PROBE. */
     int64_t deadline_us;
