@@ -213,8 +213,9 @@ struct sched_layerwise prompt_pool_layerwise(const struct prompt_pool *pool, uin
  * Requires that the request is not stopped. */
 void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_item *item,
                              int64_t now_us, struct prompt_chunk *out);
-/* Call it when the first `layers` layers of the running batch are computed. Pushes the layers of
- * the layer-wise requests that are not pushed yet. No effect with options.stages_push. */
+/* Call it when the first `layers` layers of the running batch are computed. Pushes these layers for
+ * the batch's layer-wise requests, except layers that are pushed already. No effect with
+ * options.stages_push. */
 void prompt_pool_layers_done(struct prompt_pool *pool, uint32_t layers, int64_t now_us);
 /* Take the results of a batch. The caller calls, in this order:
  * - sched_machine_batch_done;

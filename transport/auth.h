@@ -9,7 +9,7 @@
  * hand-shake (tls.h), or with a new cluster key that replaces this key (AUTH_RENEWED_…). A proof
  * covers the direction, the names, roles and nonces of both sides, and a value that only the two
  * ends of the TLS session know (tls_channel_binding). So a proof is useless on another connection
- * and in another direction.
+ * and for the other side.
  *
  * This part encodes and decodes the frames and computes the proofs. It owns nothing and does no
  * I/O: ucx_greet.c and ucx_key.c send and check the proofs, on the one thread that owns the

@@ -86,9 +86,9 @@ struct fabric_options {
     void *self;
 };
 
-/* Opens UCX and allocates the region. UCX stays closed if options->ucx_tls is "none", or if it is
- * NULL and no transport of UCX works. Returns an error if UCX cannot use the transports that
- * options->ucx_tls names, or if the region cannot be allocated. */
+/* Opens UCX and allocates the region. UCX stays closed if options->ucx_tls is "none", or if
+ * options->ucx_tls is NULL and no transport of UCX works. Returns an error if UCX cannot use the
+ * transports that options->ucx_tls names, or if the region cannot be allocated. */
 enum status fabric_open(const struct fabric_options *options, struct fabric **out,
                         struct error *error);
 void fabric_close(struct fabric *fabric); /* NULL is fine. Links and inboxes become invalid. */
