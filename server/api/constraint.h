@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 struct api_constraint {
-    char *text;     /* malloc'ed, without a NUL at its end; NULL = no constraint. */
-    uint32_t bytes; /* Bytes of `text`. */
+    char *text;        /* malloc'ed, without a NUL at its end; NULL = no constraint. */
+    uint32_t bytes;    /* Bytes of `text`. */
     const char *field; /* Static name of the body's field with the constraint, for errors. */
 };
 

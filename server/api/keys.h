@@ -187,7 +187,7 @@ struct api_key_unused {
     uint64_t requests_max; /* Requests a minute; 0 = no limit, or this gateway has no share. */
     uint64_t requests_left;
     uint64_t requests_full_us; /* Time until requests_left is requests_max without new requests. */
-    uint64_t tokens_max; /* Tokens a minute; 0 = no limit, or this gateway has no share. */
+    uint64_t tokens_max;       /* Tokens a minute; 0 = no limit, or this gateway has no share. */
     uint64_t tokens_left;
     uint64_t tokens_full_us; /* Time until tokens_left is tokens_max, if no token is charged. */
 };
