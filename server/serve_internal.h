@@ -101,16 +101,14 @@ struct serve {
     bool members_checked_again; /* watch_report_again was called for the present update. */
     struct text dump_requests, dump_events;  /* Lines that serve_dump.c writes to the log. */
     size_t dump_requests_at, dump_events_at; /* Bytes of the two texts that were written. */
-    int64_t servable_us; /* When the gateway was ready for the first time; -1 = not yet. */
-    bool announced;      /* The line that says that the server is ready was printed. */
-    int64_t
-        drain_deadline_us; /* When running requests are ended; -1 = the server does not drain. */
-    /* When the drain begins to refuse new requests; -1 = it has begun to, or there is no drain. */
-    int64_t refusal_us;
-    int64_t stop_deadline_us; /* When the machines are killed; -1 = the server does not stop. */
-    bool failed;              /* The server stops with the exit status 1. */
-    struct error failure;     /* Why `failed` is true. */
-    bool work_pending;        /* The event loop must not sleep before the next iteration. */
+    int64_t servable_us;       /* When the gateway was ready for the first time; -1 = not yet. */
+    bool announced;            /* The line that says that the server is ready was printed. */
+    int64_t drain_deadline_us; /* When running requests are ended; -1 = no drain. */
+    int64_t refusal_us;        /* When the drain refuses new requests; -1 = now, or no drain. */
+    int64_t stop_deadline_us;  /* When the machines are killed; -1 = the server does not stop. */
+    bool failed;               /* The server stops with the exit status 1. */
+    struct error failure;      /* Why `failed` is true. */
+    bool work_pending;         /* The event loop must not sleep before the next iteration. */
 };
 
 static inline int64_t serve_now_us(void)
