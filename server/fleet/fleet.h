@@ -110,7 +110,7 @@ struct fleet_machine {
     struct fleet_process process;
     struct fleet_connection connection;
 
-    /* server/gateway/ owns the fields below. */
+    /* server/gateway/ writes the fields below; server/serve.c sets fixed_version at the start. */
 
     /* Model version of a local machine; 0 = the model that the machine reports decides. */
     uint32_t fixed_version;

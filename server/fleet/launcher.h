@@ -34,9 +34,10 @@ struct launcher_events {
      * called next. */
     void (*crashed)(void *self, struct fleet_machine *machine, const char *crash_text,
                     const uint64_t *ids, uint32_t id_count);
-    /* The machine's process has ended. It is started again, except after launcher_machine_stop. */
+    /* The machine's process has ended. Unless launcher_machine_stop was called, another process is
+     * started. */
     void (*ended)(void *self, struct fleet_machine *machine);
-    /* The machine's process ended before it was ready, and is not started again. */
+    /* The machine's process ended before it was ready. No other process is started. */
     void (*given_up)(void *self, struct fleet_machine *machine, const char *reason);
 };
 

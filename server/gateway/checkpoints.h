@@ -14,7 +14,7 @@
  *
  * A *pull* is a copy for a resumed request that waits in GATEWAY_REQUEST_PULLING: a machine that
  * still has KV of the request's prompt sends the KV to the request's prompt machine, which then
- * computes the rest. If the pull fails, the prompt machine computes the whole prompt. */
+ * computes the rest. If the pull fails, the request goes on without this KV. */
 #ifndef SERVER_GATEWAY_CHECKPOINTS_H
 #define SERVER_GATEWAY_CHECKPOINTS_H
 
@@ -31,7 +31,7 @@ int64_t gateway_checkpoint_turn(struct gateway *g, int64_t now_us);
 /* Handles a machine's message about a copy or a pull. Returns false for other messages. */
 bool gateway_checkpoint_message(struct gateway *g, struct fleet_machine *m,
                                 const struct message *message);
-/* Ends pulls from a machine and copies to a machine whose connection has ended. */
+/* Call it when the connection to `m` has ended: pulls from `m` and copies to `m` end. */
 void gateway_copies_machine_down(struct gateway *g, const struct fleet_machine *m);
 /* Cancels the request's copy or pull, if one is under way. Forgets which copy exists and when the
  * next copy is due. */

@@ -33,8 +33,8 @@ struct gateway_options {
     const struct clock *clock;              /* Not owned; must outlive the gateway. */
     const struct transport_ops *transport;  /* Functions of the transport (transport_ucx). */
     uint64_t metadata_hash;                 /* model_file_metadata_hash of version 1. */
-    uint32_t context_tokens;                /* Context of its model; 0 = unknown. */
-    struct layer_groups groups;             /* Layers of its model. */
+    uint32_t context_tokens;                /* Context of version 1's model; 0 = unknown. */
+    struct layer_groups groups;             /* Layers of version 1's model. */
     struct metrics *metrics;                /* Not owned; must outlive the gateway. */
     const struct secret_keys *cluster_keys; /* Copied; NULL = none. */
 };
@@ -176,8 +176,8 @@ bool gateway_ready(const struct gateway *g);
 void gateway_note_set(struct gateway *g, const char *text);
 /* Sets a second note for gateway_health_text, about a model update; "" = none. */
 void gateway_update_note_set(struct gateway *g, const char *text);
-/* Writes one line for administrators: "ready", or which machines are missing and why; and the
- * notes. */
+/* Writes one line for administrators: whether requests can be served, which machines or links are
+ * missing and why, and the notes. */
 void gateway_health_text(const struct gateway *g, char *out, size_t capacity);
 /* Writes "M of N machines serve", for clients that may not see names, addresses and reasons. */
 void gateway_health_summary(const struct gateway *g, char *out, size_t capacity);

@@ -42,10 +42,10 @@ struct gateway_version {
     struct config_kv kv; /* KV settings of the version's machines. */
 };
 
-/* How much more traffic the SLO allows (scheduler/headroom.h). A search follows the next. */
+/* How much more traffic the SLO allows (scheduler/headroom.h). Searches follow one another. */
 struct gateway_headroom {
     bool searching;                /* A search has begun and has not ended. */
-    bool has_result;               /* `result` is known and not too old. */
+    bool has_result;               /* `result` is set, and the latest search found traffic. */
     struct headroom_result result; /* Result of the latest search that has ended. */
     int64_t due_us;                /* Earliest time of the next step, or of the next search. */
     struct headroom search;        /* The search's input and progress. */

@@ -12,8 +12,8 @@ struct message_request request_attempt(const struct gateway_request *r);
 
 /* Returns the most tokens that are still to be generated. */
 uint32_t request_tokens_left(const struct gateway_request *r);
-/* Returns request_tokens_left, but 0 for 1. 0 = no token machine is needed, because the prompt
- * machine generates the first token. */
+/* Returns request_tokens_left if a token machine is needed. 0 = none is needed: at most one token
+ * is left, which the prompt machine generates. */
 uint32_t request_decode_tokens(const struct gateway_request *r);
 
 /* Returns true if the request wants an embedding, or scores of prompt tokens that have not all

@@ -91,7 +91,7 @@ struct gateway_summary {
     int64_t reserve_us;  /* Wait for KV memory of the token machine. */
     int64_t prompt_us;   /* From the prompt's first batch until the first token. */
     int64_t transfer_us; /* From the first token until all KV was at the first token machine. */
-    int64_t resume_us;   /* Resumptions after the first token, each until its first token. */
+    int64_t resume_us;   /* Pauses by resumptions after the first token. */
     int64_t decode_us;   /* The rest. */
 };
 
@@ -106,7 +106,7 @@ struct gateway_client {
      * (common/pooling.h). May be NULL if no embedding is wanted. */
     void (*embedding)(void *self, const int64_t *sums, uint32_t count);
     /* Receives the request's events; NULL = not wanted. Functions of gateway.h can call it, also
-     * gateway_release of another request. It must not release a request. The event FIRST_TOKEN
+     * gateway_release of another request. `event` must not release a request. The event FIRST_TOKEN
      * precedes its token. */
     void (*event)(void *self, const struct gateway_event *event);
     /* Reports the request's end, before `ended` or during gateway_release; NULL = not wanted. Not

@@ -125,7 +125,7 @@ struct gateway_request {
     /* Prompt machine and token machine of the latest earlier generation; NULL = none. */
     const struct fleet_machine *machines_before[2];
 
-    struct message_token *early_tokens; /* Tokens that arrived before the generation's first. */
+    struct message_token *early_tokens; /* Arrived before the generation's first; NULL = none. */
     uint32_t early_count;               /* Number of `early_tokens`. */
 
     int64_t reserve_us;             /* When RESERVE was sent. */

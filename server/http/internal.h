@@ -65,7 +65,7 @@ struct exchange {
     const struct route *route;  /* NULL = no such path. */
     uint32_t api_key_index;     /* API_KEY_NONE = none. */
     uint32_t api_key_secret;    /* secret_number of struct api_key_shown. */
-    bool key_revoked;           /* The key was removed from the key file, or got another secret. */
+    bool key_revoked;           /* The secret that the client has shown was revoked. */
     bool is_administrator;      /* The client has shown that it may use /admin. */
     bool is_preflight;          /* A browser's OPTIONS request (web.c). */
     struct http_audit *audit;   /* The prepared audit line; NULL = none, or written. */
@@ -211,9 +211,9 @@ enum MHD_Result http_page_answer(struct exchange *exchange);
 /* --- audit.c --- */
 
 /* Prepares the audit line of a request to /admin or a path below it; no effect for other paths.
- * Requires exchange->route. Returns false if there is no memory. */
+ * Call it after exchange->route is set. Returns false if there is no memory. */
 bool http_audit_open(struct exchange *exchange, const char *url, const char *method);
-/* Replaces the target of the audit line, which is the last part of the URL. */
+/* Replaces the target of the audit line, which at first is exchange->path_tail. */
 void http_audit_target_set(struct exchange *exchange, const char *target);
 /* Stores which administrator or client has sent the request. */
 void http_audit_actor(const struct exchange *exchange, struct audit_actor *out);
