@@ -1,8 +1,8 @@
 /* api_encode: converts the texts of requests to tokens. The config key
  * server/control_tokens_in_text decides whether control tokens that are spelled out in a text, such
  * as <|im_start|>, are recognised or are ordinary text. server/http/ and tokenize.c call the
- * functions, mostly on the text threads. The functions keep no state, and any thread may call them.
- * They do not detokenise. */
+ * functions on the text threads and on the gateway's event loop thread. The functions keep no
+ * state, and do not detokenise. */
 #ifndef SERVER_API_ENCODE_H
 #define SERVER_API_ENCODE_H
 

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Returns the field's value; NULL = absent or null. The object owns it. */
+/* Returns the field's value, which the object owns; NULL = absent or null. */
 json_t *api_field_get(json_t *object, const char *field);
 
 /* The next four functions store the field's value in *value. If the field is absent or null, *value
@@ -29,7 +29,7 @@ bool api_field_string(json_t *object, const char *field, const char **value,
 /* Returns the type of the JSON value as a text, such as "a string" or "an object". */
 const char *api_type_name(const json_t *value);
 /* Fills *error with a 400 and a text such as "n must be a whole number from 1 to 8, not 9", and
- * returns false. wanted: such as "a whole number from 1 to 8". The text shows numbers and strings
+ * returns false. wanted: such as "a whole number from 1 to 8". The text shows a number, or a string
  * of at most 40 bytes; of any other value it shows the type (api_type_name). */
 bool api_field_wrong(struct api_error *error, const char *field, const json_t *value,
                      const char *wanted);

@@ -30,8 +30,8 @@ bool form_messages_convert(struct form *form);
 /* Returns a new object with the fields of the request that the answer repeats; NULL = no memory. */
 json_t *form_responses_echo(json_t *body);
 
-/* Sets object[name] = value, and takes over `value`. A `value` of NULL, and no memory, are a
- * 503. */
+/* Sets object[name] = value, and takes over `value`. If `value` is NULL or there is no memory, the
+ * error is a 503. */
 bool form_member_set(struct form *form, json_t *object, const char *name, json_t *value);
 /* Copies the body's field `name`, if there is one, to the chat's field chat_name. */
 bool form_field_copy(struct form *form, const char *name, const char *chat_name);

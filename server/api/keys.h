@@ -65,8 +65,8 @@ void api_keys_close(struct api_keys *keys); /* NULL is fine */
  * names file, position and field, never a value. */
 enum status api_key_set_read(const char *path, struct api_key_set **out, struct error *error);
 void api_key_set_free(struct api_key_set *set); /* NULL is fine */
-/* Writes a JSON Schema (draft 7) of key files, for editors. The schema does not check that the keys
- * of a file differ. Returns false if the schema cannot be written. */
+/* Writes a JSON Schema (draft 7) of key files, for editors. The schema does not check that names
+ * and secrets of a file differ. Returns false if the schema cannot be written. */
 bool api_keys_print_schema(FILE *file);
 /* Returns the number of keys in the set; set NULL = 0. */
 uint32_t api_key_set_count(const struct api_key_set *set);
@@ -110,8 +110,8 @@ struct api_key_shown {
 bool api_keys_find(const struct api_keys *keys, const char *authorization, const char *x_api_key,
                    struct api_key_shown *out);
 
-/* Keeps the key's index reserved for the key until as many calls of api_keys_index_release. Both
- * functions require a key_index from api_keys_find, or API_KEY_NONE (no effect). */
+/* Keeps the key's index reserved for the key until api_keys_index_release. Requires a key_index
+ * from api_keys_find, or API_KEY_NONE (no effect). */
 void api_keys_index_hold(struct api_keys *keys, uint32_t key_index);
 void api_keys_index_release(struct api_keys *keys, uint32_t key_index);
 /* Returns true if the secret is no longer in the file in use. Returns false for API_KEY_NONE, and

@@ -5,9 +5,9 @@
  * The tables do not have the fields that only /tokenize and /detokenize know, and the check does
  * not parse the values of fields that cleave uses.
  *
- * /v1/responses and /v1/messages have tables of their own, for the fields that do not mean the same
- * as in a chat. Their other fields mean the same as in a chat. /v1/embeddings uses only the fields
- * of its own table. */
+ * /v1/responses and /v1/messages have tables of their own, with the fields that they do not share
+ * with chats. Their other fields mean the same as in a chat. /v1/embeddings uses only the fields of
+ * its own table. */
 #ifndef SERVER_API_KNOWN_FIELDS_H
 #define SERVER_API_KNOWN_FIELDS_H
 
@@ -22,7 +22,7 @@
 /* The neutral values of a field: values that change nothing, so the check accepts them in a field
  * that cleave does not use. null is neutral in every field. */
 enum api_neutral {
-    API_NEUTRAL_ANY, /* The field never changes the answer. */
+    API_NEUTRAL_ANY, /* Any value. */
     API_NEUTRAL_NULL,
     API_NEUTRAL_EMPTY, /* "", [] and {} */
     API_NEUTRAL_FALSE,
