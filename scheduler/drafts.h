@@ -7,8 +7,7 @@
  * A drafted token is *right* if the step accepts the token. A step computes one row more for each
  * drafted token. Let p be the probability that a drafted token is right if the tokens before it are
  * right. If each of B answers gets j drafted tokens, a step of B (1 + j) rows gives
- * B (1 + p + … + p^j) tokens. The length is the j with the most tokens per time; 0 if no j gives
- * SCHED_DRAFT_GAIN times the tokens per time without drafts. */
+ * B (1 + p + … + p^j) tokens. The number j with the most expected tokens per time is the best. */
 #ifndef SCHEDULER_DRAFTS_H
 #define SCHEDULER_DRAFTS_H
 
@@ -21,8 +20,7 @@
  * tokens per time without drafts, because times and probabilities are estimates. */
 #define SCHED_DRAFT_GAIN 1.2
 
-/* Where a drafted token comes from. How often drafted tokens were right is counted for each class
- * of an answer. */
+/* Where a drafted token comes from. */
 enum sched_draft_class {
     /* The first four: what followed an earlier place in the context. They differ in the number of
      * tokens before that place that are equal to the latest tokens. */
@@ -43,12 +41,13 @@ struct sched_draft {
     uint8_t classes[LIMIT_DRAFT_TOKENS]; /* enum sched_draft_class of each drafted token. */
 };
 
-/* Checks of drafts may make an answer longer by at most SCHED_DRAFT_LOSS of its time, and by the
- * time of SCHED_DRAFT_LOSS_STEPS steps without drafts: a check that could exceed this bound is not
- * made. What right drafts have won pays for later checks, up to SCHED_DRAFT_WON_STEPS. */
+/* Bound on the time that checks of drafts add to an answer, in steps without drafts:
+ * SCHED_DRAFT_LOSS_STEPS, plus SCHED_DRAFT_LOSS for each token of the answer. A check that could
+ * exceed the bound is not made. */
 #define SCHED_DRAFT_LOSS       0.01
 #define SCHED_DRAFT_LOSS_STEPS 2.0
-#define SCHED_DRAFT_WON_STEPS  4.0
+/* Most time, saved by right drafts, that later checks may use; in steps without drafts. */
+#define SCHED_DRAFT_WON_STEPS 4.0
 
 /* Steps are put into sizes by their rows: a size for each number up to 16, then 8 ranges; the last
  * size has all steps of more than 192 rows. */
@@ -81,41 +80,45 @@ struct sched_drafts {
  * = no draft was checked. */
 struct sched_draft_trust {
     /* In steps without drafts: the time that checks have taken, minus the time of the steps that
-     * they have saved, minus SCHED_DRAFT_LOSS for each token; at least -SCHED_DRAFT_WON_STEPS. */
+     * right drafts have saved, minus SCHED_DRAFT_LOSS for each token; at least
+     * -SCHED_DRAFT_WON_STEPS. */
     double lost_steps;
     struct {
-        float accepted; /* Drafted tokens that were right. Older ones count less. */
-        float rejected; /* First wrong tokens of drafts. Older ones count less. */
+        float accepted; /* Drafted tokens that were right. Older tokens count less. */
+        float rejected; /* First wrong tokens of drafts. Older tokens count less. */
     } classes[SCHED_DRAFT_CLASSES];
 };
 
 /* Records a step of `rows` rows (≥ 1) that took `us` microseconds. */
 void sched_drafts_step_add(struct sched_step_times *times, uint32_t rows, uint64_t us);
 
-/* Returns how many first tokens of the draft a step should check for an answer; 0 while no step
- * time is known; all of them with drafts->always. answers = answers in the step (≥ 1). */
+/* Returns how many of the draft's first tokens a step should check for an answer; 0 = a check does
+ * not pay, or no step time is known. With drafts->always, returns draft->count. answers = answers
+ * in the step (≥ 1). */
 uint32_t sched_drafts_length(const struct sched_drafts *drafts,
                              const struct sched_draft_trust *trust, uint32_t answers,
                              const struct sched_draft *draft);
 
-/* Returns how many tokens, ≤ most, a draft model should generate for an answer that has another
- * draft (NULL = none). Returns 0 if no draft of the model pays, or if the other draft promises at
- * least as many tokens per time. With drafts->always, only a long match of the other draft gives
- * 0. */
+/* Returns how many tokens, ≤ most, a draft model should generate for an answer that has the draft
+ * `other` (NULL = none). Returns 0 if no draft of the model pays, or if `other` promises at least
+ * as many tokens per time. With drafts->always, returns `most`, or 0 if the first token of `other`
+ * is of class SCHED_DRAFT_MOST. */
 uint32_t sched_drafts_model_length(const struct sched_drafts *drafts,
                                    const struct sched_draft_trust *trust, uint32_t answers,
                                    uint32_t most, const struct sched_draft *other);
 
-/* Returns the time that a check of the draft's first `checked` tokens adds to a step, for one
- * answer, in steps without drafts. */
+/* Returns by how much a step with `answers` answers takes longer if the step checks `checked`
+ * drafted tokens for each answer, in steps without drafts; 0 = not known, or `checked` is 0. For a
+ * draft of a draft model, includes the time in which the model generates the draft. */
 double sched_drafts_cost(const struct sched_drafts *drafts, uint32_t answers,
                          const struct sched_draft *draft, uint32_t checked);
 
 /* Records a step of the answer: of the draft's first `checked` tokens, the first `accepted` were
- * right. cost = sched_drafts_cost. checked = 0 also calls sched_draft_trust_skip. */
+ * right. cost = sched_drafts_cost. If `checked` is 0, includes sched_draft_trust_skip. */
 void sched_draft_trust_add(struct sched_draft_trust *trust, const struct sched_draft *draft,
                            uint32_t checked, uint32_t accepted, double cost);
-/* Records that the draft was not checked. After many such steps its classes are tried again. */
+/* Records that the draft was not checked. After many such steps its classes seem worth a check
+ * again. */
 void sched_draft_trust_skip(struct sched_draft_trust *trust, const struct sched_draft *draft);
 
 #endif
