@@ -80,10 +80,10 @@ enum status machine_keys_set(struct machine *m, const struct secret_keys *keys,
  * started. */
 void machine_log_level_send(struct machine *m, int level);
 
-/* Asks all gateways, also those that connect later, to hand the machine's answers over and to send
- * no more requests (LEAVING). When no gateway has a request here and no prompt is left, or after
- * server/drain_ms, the machine stops as by machine_stop. No effect if the machine is leaving or
- * stopping already. */
+/* Asks each connected gateway, and each gateway that connects later, to hand the machine's answers
+ * over and to send no more requests (LEAVING). When no gateway has a request here and no prompt is
+ * left, or after server/drain_ms, the machine stops as by machine_stop. No effect if the machine is
+ * leaving or stopping already. */
 void machine_leave(struct machine *m);
 /* Cancels the requests on the machine, and refuses new requests. */
 void machine_stop(struct machine *m);

@@ -57,7 +57,7 @@ enum machine_pick_use {
     MACHINE_PICK_UNUSED,
 };
 
-/* A token that a batch adds to the answer of one of its items. */
+/* A token that a batch may add to the answer of one of its items. */
 struct machine_pick {
     uint32_t item; /* Index in machine_batch.items. */
     enum machine_pick_use use;
@@ -89,7 +89,7 @@ struct machine_batch {
     uint32_t *output_limits;          /* [sequences_max]: most tokens of each item's answer. */
     uint32_t *indices; /* [sequences_max]: index in the answer of the token that each item gives. */
     uint32_t *request_slots; /* [sequences_max]: slot of each item in the request tables. */
-    kv_owner_id *owners; /* [sequences_max]: distinguishes successive requests in the same slot. */
+    kv_owner_id *owners;     /* [sequences_max]: differs between successive requests of a slot. */
     struct prompt_push *pushes; /* [sequences_max]: KV of each item that the stages push. */
 };
 

@@ -18,7 +18,7 @@
 #include "scheduler/pace.h"
 #include "scheduler/rates.h"
 
-/* Most answers of a search. A replay has each answer twice, and counts the second ones. */
+/* Most answers of a search. A replay has each answer twice, and counts only its second time. */
 #define HEADROOM_ANSWERS 512
 /* Most machines of a replay. */
 #define HEADROOM_MACHINES LIMIT_MACHINES
@@ -56,7 +56,7 @@ struct headroom_options {
 enum headroom_part {
     HEADROOM_PROMPTS, /* The TTFT, without waiting for KV memory. */
     /* The mean TBT of an answer, and a TTFT that is too long only because the answer waited for KV
-     * memory; as if machines that compute only prompts took no time. */
+     * memory. In the replay, machines that compute only prompts take no time. */
     HEADROOM_TOKENS,
     HEADROOM_ALL, /* A miss of HEADROOM_PROMPTS or of HEADROOM_TOKENS. */
     HEADROOM_PARTS

@@ -73,10 +73,9 @@ const struct sched_memory_options *sched_memory_options(const struct sched_memor
 
 /* ---- the share of prompts ---- */
 
-/* Returns the prompts' share: the number of blocks that a mixed machine keeps from requests whose
- * prompts run on other machines (sched_memory_candidate_find). The share is the number of blocks of
- * the longest context, at most half of all blocks. With the share, two mixed machines seldom wait
- * for each other (sched_machine_deadlock_victim). */
+/* Returns the prompts' share: the number of blocks that a mixed machine keeps for prompts, so that
+ * two mixed machines seldom wait for each other (sched_machine_deadlock_victim). The share is the
+ * number of blocks of the longest context, at most half of all blocks. */
 uint32_t sched_memory_prompt_share(const struct sched_memory_options *options);
 
 /* Returns how much memory new requests leave free for answers that may grow: `percent` of `total`
@@ -116,8 +115,8 @@ struct sched_memory_blocks {
 
 /* Returns the number of spans that hold `tokens` tokens. */
 uint32_t sched_memory_spans_of(const struct sched_memory_options *options, uint32_t tokens);
-/* Returns the number of spans that layers with a window keep of a request. chunked: its prompt is
- * computed on this machine, in chunks; else its tokens are computed one by one. */
+/* Returns the number of spans that layers with a window keep of a request. chunked: this machine
+ * computes the request's prompt and answer; else only its answer. */
 uint32_t sched_memory_kept_spans(const struct sched_memory_options *options, bool chunked);
 /* Returns the number of blocks of a request with a context of `tokens` tokens. */
 uint32_t sched_memory_blocks_of(const struct sched_memory_options *options, uint32_t tokens,
@@ -126,8 +125,8 @@ uint32_t sched_memory_blocks_of(const struct sched_memory_options *options, uint
  * (layer_groups_tokens). */
 uint64_t sched_memory_tokens_of(const struct sched_memory_options *options, uint64_t tokens,
                                 bool chunked);
-/* Returns the tokens of the longest context that fits `blocks` blocks, if its prompt is computed on
- * the same machine. */
+/* Returns the tokens of the longest context that fits `blocks` blocks if one machine computes its
+ * prompt and its answer. */
 uint64_t sched_memory_tokens_most(const struct sched_memory_options *options, uint32_t blocks);
 
 /* Queues a reservation. Requires an unused slot, and that the prompt and the longest answer fit the
@@ -179,7 +178,7 @@ enum sched_memory_growth sched_memory_grow(struct sched_memory *memory, uint32_t
                                            sched_slot *slot_out);
 
 /* Finds the candidate: the first waiting reservation. Returns false if no reservation waits, or if
- * the candidate must wait because of the prompts' share; all later reservations then wait, too.
+ * the candidate must wait because of the prompts' share. Later reservations wait behind it.
  *
  * A candidate whose prompt runs on this machine does not wait for the share. Any other candidate
  * waits while its blocks and shared_blocks (struct sched_memory_counts) together are more than the
@@ -207,8 +206,8 @@ bool sched_memory_deadlock_victim(const struct sched_memory *memory, uint32_t bl
 struct sched_memory_counts {
     uint32_t holders; /* Requests that hold blocks. */
     uint32_t growing; /* Holders that have fewer spans than their spans_max. */
-    /* Blocks of copies and of holders whose prompts run elsewhere. A block of the prefix cache that
-     * several requests read counts once for each request. */
+    /* Blocks of holders whose prompts do not run here, copies included. A block of the prefix cache
+     * that several requests read counts once for each request. */
     uint32_t shared_blocks;
 };
 /* Returns the present counts. The pointer is valid until sched_memory_close. */

@@ -79,8 +79,8 @@ struct sched_pace_targets sched_pace_targets_make(const struct config *config);
 uint32_t sched_batches_in_flight(uint32_t stage_count, uint32_t path_count);
 
 /* Returns the prompt tokens of a micro-batch on a machine with stages: scheduler/micro_batch_tokens
- * if the config sets that key; otherwise best_tokens (the best size by a profile; 0 = not known:
- * sched_prompt_fill_tokens), but at least LIMIT_CHUNK_TOKENS_MIN. */
+ * if the config sets that key; otherwise best_tokens, or sched_prompt_fill_tokens if best_tokens is
+ * 0, but at least LIMIT_CHUNK_TOKENS_MIN. best_tokens = best size by a profile; 0 = not known. */
 uint32_t sched_micro_batch_tokens(const struct config *config, uint32_t best_tokens);
 
 #endif

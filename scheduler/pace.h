@@ -8,7 +8,7 @@
  * prompts get a *share* of t microseconds. *Open* prompts are prompts whose last chunk is not
  * computed. If the open prompts need P microseconds of computing and a step takes s microseconds,
  * the last of these prompts is done after P (t + s) / t, and an answer gets a token every t + s.
- * The first time is as large a part of the TTFT target as the second time is of the TBT target if
+ * The first time, divided by the TTFT target, equals the second time, divided by the TBT target, if
  *
  *     t = P × TBT / TTFT.
  *
@@ -59,9 +59,9 @@ void sched_pace_batch_add(struct sched_pace *pace, uint32_t decodes, uint32_t pr
 void sched_pace_open_add(struct sched_pace *pace, uint64_t tokens, int64_t now_us);
 
 /* Returns the most prompt tokens for a batch that also decodes: as many as fit the share of this
- * machine's open prompts, rounded to a multiple of LIMIT_CHUNK_TOKENS_MIN, at least one such
- * multiple, and at most tokens_max. While the time of a prompt token is not known, the result is
- * tokens_max, rounded down to such a multiple. Requires tokens_max >= LIMIT_CHUNK_TOKENS_MIN. */
+ * machine's open prompts, at most tokens_max; while the time of a prompt token is not known,
+ * tokens_max. The result is a multiple of LIMIT_CHUNK_TOKENS_MIN, and at least
+ * LIMIT_CHUNK_TOKENS_MIN. Requires tokens_max >= LIMIT_CHUNK_TOKENS_MIN. */
 uint32_t sched_pace_mixed_tokens(const struct sched_pace *pace,
                                  const struct sched_pace_targets *targets, uint32_t tokens_max);
 

@@ -11,7 +11,6 @@
  * 3. Then the API keys, which share by their weights.
  * 4. For each key, the order of arrival.
  *
-
  * Sharing is start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996). Each request gets a
  * tag, and the lowest tag is served first. A key's next tag is its previous tag plus cost / weight
  * of its previous request, but not below the class's virtual time, which is the highest tag served

@@ -10,11 +10,12 @@
  * tokens that it must still compute of its prompts, and one token for each of its answers.
  * 1. Prompt machine: the machine of the prompt pool with the fewest pending tokens. With
  *    SCHED_HOMING_DONE, if this machine has prompts, a machine that the prompt pool has lent is
- *    taken instead if it has fewer pending tokens. If the machine is over its threshold: the
- *    machine of the mixed pool with the fewest pending tokens, unless that machine is over its
- *    threshold, too. A machine without prompts is not over its threshold. A machine with prompts is
- *    over its threshold if the request would raise its pending tokens above
- *    prompt_queue_threshold_tokens, or if they take longer than prompt_queue_threshold_us.
+ *    taken instead if it has fewer pending tokens. If the machine found so far is over its
+ *    threshold: the machine of the mixed pool with the fewest pending tokens, unless that machine
+ *    is over its threshold, too. A machine without prompts is not over its threshold. A machine
+ *    with prompts is over its threshold if the request would raise its pending tokens above
+ *    prompt_queue_threshold_tokens, or if its pending tokens take longer than
+ *    prompt_queue_threshold_us.
  * 2. Token machine: the machine of the token pool with the least scheduled KV memory. If this
  *    machine has requests and the new request does not fit its free memory: the machine of the
  *    mixed pool with the least scheduled KV memory, unless the request does not fit there either.
@@ -27,10 +28,11 @@
  *
  * Rules 3 and 4 begin to apply when a pair of machines can serve for the first time, or
  * cover_after_us after the first machine was up. After that, they apply while no pair can serve,
- * and with `adaptive` at any time. But if rules 1 and 2 could serve the request later, a prompt is
- * given to no machine of the token pool whose cores are all used by machines that compute prompts
- * (cores.c). In this case, and while rules 3 and 4 do not apply, rules 1 and 2 may take machines
- * that are over their thresholds, too.
+ * and with `adaptive` at any time. But if rules 1 and 2 could serve the request later, rules 3 and
+ * 4 give its prompt to no machine of the token pool whose cores are all used by machines that
+ * compute prompts (cores.c). If that leaves no machine for the prompt, rule 1 may take a machine
+ * over its threshold. While rules 3 and 4 do not apply, rule 1 may take a machine over its
+ * threshold, and rule 2 a machine without free memory.
  *
  * Two further choices may change the result of the rules. With `one_machine_routes`, one machine
  * does both phases where that is better (together.c). If machines hold KV of the prompt, or tiers
@@ -68,8 +70,8 @@
 
 /* When a lent machine returns from the mixed pool to its home pool. */
 enum sched_homing {
-    /* When the machine has no work of the phase that its home pool does not do, and another machine
-     * can do that phase. */
+    /* When the machine has done its work of the other phase (which its home pool does not do), and
+     * another machine can do the other phase. */
     SCHED_HOMING_DONE,
     /* When the machine has no work, and another machine can do the other phase. */
     SCHED_HOMING_IDLE,

@@ -181,7 +181,7 @@ struct sched_cluster {
     /* Earliest time at which a waiting request expires; INT64_MAX = none. */
     int64_t stranded_due_us;
 
-    /* Machines that are up and do not drain. Exactly these are in the trees. */
+    /* Machines that are up and do not drain. The trees contain exactly these machines. */
     struct machine_set routable;
     struct cluster_tree trees[MEASURE_COUNT][POOL_COUNT]; /* By measure and current pool. */
     struct cluster_rank *ranks[MEASURE_COUNT];            /* [machine_count] */

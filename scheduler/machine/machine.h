@@ -115,9 +115,8 @@ void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_
  * SCHED_NO_SLOT: the first such prompt of the queue. Returns false if there is none. */
 bool sched_machine_prompt_after(const struct sched_machine *sm, uint32_t path, sched_slot after,
                                 sched_slot *slot_out);
-/* Sets the number of tokens that must still be computed for a waiting prompt, and of blocks that
- * must still be taken (≥ 1 each), because a part of the prompt was found in the prefix cache, or no
- * longer is. Requires a prompt that needs blocks. */
+/* Sets the tokens that must still be computed for a waiting prompt, and the blocks that must still
+ * be taken (≥ 1 each), after a look-up in the prefix cache. Requires a prompt that needs blocks. */
 void sched_machine_prompt_left_set(struct sched_machine *sm, sched_slot slot, uint32_t tokens,
                                    uint32_t blocks);
 
