@@ -10,12 +10,9 @@
  * tokens that it must still compute of its prompts, and one token for each of its answers.
  * 1. Prompt machine: the machine of the prompt pool with the fewest pending tokens. With
  *    SCHED_HOMING_DONE, if this machine has prompts, a machine that the prompt pool has lent is
- *    taken instead if it has fewer pending tokens. If the machine found so far is over its
- *    threshold: the machine of the mixed pool with the fewest pending tokens, unless that machine
- *    is over its threshold, too. A machine without prompts is not over its threshold. A machine
- *    with prompts is over its threshold if the request would raise its pending tokens above
- *    prompt_queue_threshold_tokens, or if its pending tokens take longer than
- *    prompt_queue_threshold_us.
+ *    taken instead if it has fewer pending tokens. If the machine found so far is over a threshold
+ *    (prompt_queue_threshold_tokens, prompt_queue_threshold_us): the machine of the mixed pool with
+ *    the fewest pending tokens, unless that machine is over a threshold, too.
  * 2. Token machine: the machine of the token pool with the least scheduled KV memory. If this
  *    machine has requests and the new request does not fit its free memory: the machine of the
  *    mixed pool with the least scheduled KV memory, unless the request does not fit there either.
@@ -31,8 +28,8 @@
  * and with `adaptive` at any time. But if rules 1 and 2 could serve the request later, rules 3 and
  * 4 give its prompt to no machine of the token pool whose cores are all used by machines that
  * compute prompts (cores.c). If that leaves no machine for the prompt, rule 1 may take a machine
- * over its threshold. While rules 3 and 4 do not apply, rule 1 may take a machine over its
- * threshold, and rule 2 a machine without free memory.
+ * over a threshold. While rules 3 and 4 do not apply, rule 1 may take a machine over a threshold,
+ * and rule 2 a machine without free memory.
  *
  * Two further choices may change the result of the rules. With `one_machine_routes`, one machine
  * does both phases where that is better (together.c). If machines hold KV of the prompt, or tiers
@@ -103,8 +100,11 @@ struct sched_cluster_options {
      * machines could serve yet. */
     int64_t cover_after_us;
 
-    /* Rule 1; 0 = no threshold. The threshold in time applies to machines with a known rate. */
+    /* A machine with prompts is over this threshold if the request would raise its pending tokens
+     * above this number; 0 = no threshold. */
     uint64_t prompt_queue_threshold_tokens;
+    /* A machine with prompts and a known rate is over this threshold if its pending tokens take
+     * longer than this time; 0 = no threshold. */
     int64_t prompt_queue_threshold_us;
     /* Machines of one pool are compared by time instead of tokens if their rates differ. */
     bool compare_time;
@@ -153,9 +153,9 @@ struct sched_cluster_options {
     /* TTFT and TBT targets by which a route with one machine and a route with two machines are
      * compared, > 0; used only with `one_machine_routes`. */
     struct sched_pace_targets one_machine_targets;
-    /* If rule 2 takes a machine of the mixed pool and the prompt machine is another machine of the
-     * mixed pool, the prompt machine generates the answer instead, unless it has at least this
-     * number of scheduled tokens more than the machine that rule 2 takes. */
+    /* If rule 2 takes a machine of the mixed pool, and the prompt machine is mixed, too, the prompt
+     * machine generates the answer instead, unless the prompt machine has at least this number of
+     * scheduled tokens more. */
     uint64_t stay_tokens;
 
     /* The rules choose a machine by its pending or scheduled tokens. A machine that holds a prefix
@@ -259,7 +259,7 @@ struct sched_others {
     uint32_t prompts;       /* Prompts not computed yet. */
     uint32_t decodes;       /* Requests that are or will be decoded. */
     /* Another scheduler has the machine in its mixed pool. The machine then divides its memory
-     * between the phases (mixed_kv_tokens), in any pool of this scheduler. */
+     * between the phases (mixed_kv_tokens), even if it is not mixed here. */
     bool mixed;
     /* What other schedulers sent to the machine since the previous SCHED_MACHINE_LOAD. */
     uint32_t arrived_answers;       /* Requests to be decoded. */
@@ -349,14 +349,12 @@ enum sched_refusal {
  * not choose it: no machine holds KV of the prompt and no tier has stored any, or one machine does
  * both phases because of `one_machine_routes`. */
 struct sched_decision {
-    /* The least cost of a route of each kind, including the time that other requests lose; 0 =
-     * there is no such route. Of the prompt's KV, the prompt machine has nothing (compute_us),
-     * holds some (keep_us), gets some from another machine (move_us), or loads some from its tiers
-     * (load_us). The route with the least cost was taken. */
-    uint32_t compute_us;
-    uint32_t keep_us;
-    uint32_t move_us;
-    uint32_t load_us;
+    /* The least cost of each kind of route, including the time that other requests lose; 0 = there
+     * was no route of this kind. The route with the least cost was taken. */
+    uint32_t compute_us; /* The prompt machine has no KV of the prompt. */
+    uint32_t keep_us;    /* The prompt machine holds KV of the prompt. */
+    uint32_t move_us;    /* The prompt machine gets KV from another machine. */
+    uint32_t load_us;    /* The prompt machine loads KV from its tiers. */
     /* Times on the route that was taken, from the decision on. */
     uint32_t loaded_us;   /* Until KV is loaded from tiers; 0 = none is loaded. */
     uint32_t pull_us;     /* Until KV has arrived from another machine; 0 = none is sent. */
