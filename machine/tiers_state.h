@@ -105,8 +105,8 @@ void tier_slot_give(struct machine_tiers *t, uint32_t slot); /* Frees the slot. 
  * the end of the copy, tier_store_fetched is called. */
 void tier_slot_fetch(struct machine_tiers *t, uint32_t slot, const struct kv_tables *tables,
                      uint32_t window_first, uint32_t first, uint32_t end);
-/* Begins to copy the KV that tier_slot_fetch would copy in the other direction, from the slot. At
- * the end of the copy, tier_load_delivered is called. */
+/* Begins to copy KV from the slot to the stage processes or the GPU, with the parameters of
+ * tier_slot_fetch. At the end of the copy, tier_load_delivered is called. */
 void tier_slot_deliver(struct machine_tiers *t, uint32_t slot, const struct kv_tables *tables,
                        uint32_t window_first, uint32_t first, uint32_t end);
 

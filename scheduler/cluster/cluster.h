@@ -23,7 +23,7 @@
  * 4. If a machine is still missing, the machine with the fewest pending tokens of all pools does
  *    both phases.
  *
- * Rules 3 and 4 begin to apply when a pair of machines can serve for the first time, or
+ * Rules 3 and 4 do not apply until a pair of machines could serve for the first time, or until
  * cover_after_us after the first machine was up. After that, they apply while no pair can serve,
  * and with `adaptive` at any time. But if rules 1 and 2 could serve the request later, rules 3 and
  * 4 give its prompt to no machine of the token pool whose cores are all used by machines that
