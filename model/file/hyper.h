@@ -77,11 +77,10 @@ enum model_layer_bits {
  * rank + rotated values, which all heads share. The `rotated` values are the rotated part of every
  * head's key. Each head computes the rest of its key, and its value, from the `rank` values. */
 struct model_latent {
-    uint32_t rank;    /* 0 = the model does not have latent attention. */
-    uint32_t q_rank;  /* Length of the vector from which queries are made; 0 = `hidden`. */
-    uint32_t plain;   /* Dimensions of a head's query that are not rotated. */
-    uint32_t rotated; /* Dimensions of a head's query that are rotated. */
-    uint32_t value;   /* Dimensions of a head's value. */
+    uint32_t rank;           /* 0 = the model does not have latent attention. */
+    uint32_t q_rank;         /* Length of the vector from which queries are made; 0 = `hidden`. */
+    uint32_t plain, rotated; /* A head's query has plain + rotated dimensions. */
+    uint32_t value;          /* Dimensions of a head's value. */
 };
 
 struct model_hyper {
