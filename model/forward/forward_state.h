@@ -3,10 +3,9 @@
  * the KV-cache, or the arrays of struct forward_batch.
  *
  * A lane is a range of consecutive rows of a batch, with the memory for computing these rows. A
- * batch has one lane, or several if this is faster (compute_lanes_ops.pick). With several lanes,
- * functions with a parameter `lane` run on worker threads of the device, one lane on each thread;
- * the lanes wait for each other once per layer. All other functions run on the thread of the
- * function of model.h that needs them.
+ * batch has one lane, or several if this is faster (compute_lanes_ops.pick). The functions run on
+ * the thread that uses the struct forward. If a batch has several lanes, a worker thread of the
+ * device computes each lane, and the lanes wait for each other once per layer.
  *
  * The residual stream is the row of `hidden` numbers to which each layer adds the results of its
  * attention and of its feed-forward. */
