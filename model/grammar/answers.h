@@ -51,7 +51,7 @@ enum status grammar_answer_open(struct grammar_cache *cache, const char *text, u
                                 struct grammar_answer **out);
 void grammar_answer_close(struct grammar_answer *answer); /* NULL is fine. */
 /* Adds the answer's next token. If the constraint does not allow the token, or memory is short, all
- * later calls of grammar_answer_mask return the error. Requires that there are no drafted tokens. */
+ * later calls of grammar_answer_mask return the error. Requires that no token is drafted. */
 void grammar_answer_add(struct grammar_answer *answer, uint32_t token);
 
 /* The functions below may wait for the compilation, if it has not ended. */
