@@ -56,7 +56,7 @@ struct family {
     /* Rows of the embedding matrix are multiplied by the root of `hidden`, unless the file has
      * KEY_EMBEDDING_SCALE. */
     bool embedding_scaled;
-    bool norms_from_1;   /* Folders store the norms' weights minus 1; 1 is added. */
+    bool norms_from_1;   /* Folders store the norms' weights minus 1. */
     bool logits_divided; /* KEY_LOGIT_SCALE divides the logits instead of multiplying them. */
     /* Every full_period-th layer (counted from 1) has no window; 0 = layers before KEY_WINDOW_FIRST
      * have no window. KEY_LOCAL_PERIOD overrides a full_period above 0. A list of the layers' kinds

@@ -87,7 +87,7 @@ struct model_hyper {
     char architecture[32]; /* struct family.architecture, such as "qwen3". */
     char name[64];         /* Result of model_file_name, cut; without a name, `architecture`. */
     uint32_t layer_count;  /* Layers of the model, without draft layers. */
-    /* Number of draft layers in the files, numbered from layer_count on. A draft layer predicts
+    /* Draft layers in the files, whose layer numbers begin at layer_count. A draft layer predicts
      * token t + 2 from token t + 1 and the final vector (forward_final_vector) of token t
      * (DeepSeek-V3, 2024, section 2.2). cleave uses only the first draft layer. */
     uint32_t draft_layers;
@@ -115,10 +115,9 @@ struct model_hyper {
     float rope_freq_scale; /* Factor of the frequencies; not with local_freq_base. */
     struct model_rope_scaling rope_scaling;
     float attention_scale; /* Factor of a score of attention, which is query times key. */
-    /* A score x of attention becomes attention_cap * tanh(x / attention_cap); 0 = no cap.
-     * logits_cap does this with logits. */
+    /* Caps of attention's scores and of logits: x becomes cap * tanh(x / cap); 0 = no cap. */
     float attention_cap, logits_cap;
-    bool biases; /* The files must have biases for q, k and v. */
+    bool biases; /* The files must have biases for q, k and v; false = they are optional. */
     enum family_qk_norms qk_norms;
     bool layer_norms; /* LayerNorm instead of RMSNorm, except for q and k. */
     bool pre_norms;   /* The inputs of attention and of the feed-forward are normalised. */

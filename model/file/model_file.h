@@ -43,8 +43,8 @@ enum status model_file_adapter_add(struct model_file *file, const char *name, co
                                    struct error *error);
 /* Returns the number of added adapters. */
 uint32_t model_file_adapter_count(const struct model_file *file);
-/* Return an adapter, and the name of an adapter, which `file` owns. `index` is counted from 0 in
- * the order in which adapters were added, and must be below model_file_adapter_count. */
+/* Return an adapter, or its name; `file` owns the result. `index` is counted from 0 in the order in
+ * which adapters were added, and must be below model_file_adapter_count. */
 const struct adapter *model_file_adapter(const struct model_file *file, uint32_t index);
 const char *model_file_adapter_name(const struct model_file *file, uint32_t index);
 

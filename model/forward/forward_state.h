@@ -19,13 +19,10 @@
  * A device that computes whole batches (compute_ops.whole_batches) has one chunk. */
 
 /* Most rows of a chunk: gate and up of the chunk then stay in the L2 or L3 cache. */
-#define FORWARD_CHUNK_ROWS 252
-/* Most rows of a chunk in a model with experts, whose weights are read for each chunk. */
-#define FORWARD_EXPERTS_CHUNK_ROWS 516
-/* The rows of a chunk are a multiple of this number, if more rows follow. */
-#define FORWARD_CHUNK_STEP 12
-/* Most rows of a chunk if the batch has several lanes. */
-#define FORWARD_LANE_CHUNK_ROWS 132
+#define FORWARD_CHUNK_ROWS         252
+#define FORWARD_EXPERTS_CHUNK_ROWS 516 /* Most rows of a chunk in a model with experts. */
+#define FORWARD_CHUNK_STEP         12  /* A chunk before another chunk has a multiple of 12 rows. */
+#define FORWARD_LANE_CHUNK_ROWS    132 /* Most rows of a chunk if the batch has several lanes. */
 
 struct forward_lane {
     struct compute *compute; /* The device, or one lane of it. */
@@ -40,14 +37,16 @@ struct forward_lane {
     float *raw_queries;
     /* [chunk_rows × rotated] the rotated part of the keys. Only with latent attention. */
     float *rotated_keys;
-    float *gate; /* [chunk_rows × ffn], for a dense layer or for the shared experts. */
-    float *up;   /* [chunk_rows × ffn], for a dense layer or for the shared experts. */
+    /* [chunk_rows × ffn] gate and up of a dense layer or of the shared experts; ffn is the larger
+     * number of shard.ffn_count and shard.shared_ffn_count. */
+    float *gate;
+    float *up;
     struct compute_activations *hidden; /* Normalised rows: the input of most matrices. */
     struct compute_activations *heads;  /* Input of attention's output matrix. */
     struct compute_activations *ffn;    /* Input of down; NULL = all layers have experts. */
     struct compute_activations *shared; /* Input of the shared experts' down; NULL = none. */
-    /* Only with latent attention: the input of q_b (NULL = no q_b), and the result of attention
-     * before forward_latent_output. */
+    /* query_latent: input of q_b; NULL = no q_b. value_latent: result of attention, from which
+     * forward_latent_output makes `heads`; NULL = no latent attention. */
     struct compute_activations *query_latent, *value_latent;
     struct compute_experts_workspace *experts_workspace; /* NULL = no layer has experts. */
     /* [rows_max] the lane's sequences, if the batch has several lanes. */
@@ -86,8 +85,8 @@ struct forward {
     /* [rows_max × hidden] the branch: the result of attention or of the feed-forward before
      * forward_branch_add. NULL = results are added to the residual stream at once. */
     float *branch;
-    /* Products with the router, [rows of a chunk × experts], and with the shared experts' router,
-     * [rows of a chunk]. */
+    /* router_product: [rows of a chunk × experts] products with the experts' router.
+     * shared_product: [rows of a chunk] products with the shared experts' router. */
     float *router_product, *shared_product;
     float *logits; /* [logits_max × vocab]; NULL = no last layer, or a rank other than 0. */
     /* [logits_max × vocabulary of the rank's slice]; used only with several ranks. */
@@ -101,12 +100,11 @@ struct forward {
     /* Copy of the logits for the host; NULL = the host reads the device's memory, or there are no
      * logits. */
     float *host_logits;
-    /* Copies in host memory, for final vectors, of the last norm's weights and biases
-     * [2 × hidden], and of a row [hidden]. NULL = the host reads the device's memory, or the stage
-     * lacks the last layer. */
+    /* Copies for the host. host_norm: [2 × hidden] weights and biases of the last norm. host_row:
+     * [hidden] a row. NULL = the host reads the device's memory, or there is no last layer. */
     float *host_norm, *host_row;
-    bool logits_stay;     /* forward_batch.logits_stay of the last batch. */
-    uint32_t scored_rows; /* Rows of the last batch that forward_logits may use. */
+    bool logits_stay;           /* forward_batch.logits_stay of the last batch. */
+    uint32_t scored_rows;       /* Rows of the last batch that forward_logits may use. */
     uint32_t groups_max;        /* Layer groups for which lanes have sequences. */
     struct layer_groups groups; /* Layer groups of the last batch's KV. */
     uint32_t lane_count;
@@ -204,9 +202,9 @@ void forward_lane_finish(struct forward *f, struct forward_lane *lane,
 void forward_lane_experts(struct forward *f, struct forward_lane *lane,
                           const struct model_layer *layer, uint32_t row_count, float *branch,
                           float *x);
-/* Adds a branch, or with several ranks the sum of the ranks' branches, to x: its RMSNorm with the
- * weights post_norm, or if post_norm is NULL, its product with residual_scale. `branch` is
- * overwritten. */
+/* Adds a branch to x. With several ranks, the branch is the sum of the ranks' branches. post_norm:
+ * weights of the branch's RMSNorm; NULL = the branch is multiplied by residual_scale instead.
+ * `branch` is overwritten. */
 void forward_branch_add(const struct forward *f, struct compute *c, uint32_t row_count,
                         const float *post_norm, float *branch, float *x);
 /* Computes the logits of the lane's entries of logits_rows. tail: true = the rows are in

@@ -26,7 +26,7 @@ struct model_options {
     uint32_t last_layer;
     uint32_t rank, ranks; /* The rank, and the number of ranks (shard.h); 0, 0 = whole layers. */
     /* true: load the first draft layer (model_hyper.draft_layers), as a model of one layer. The
-     * fields above then refer to this model, and its batches have `finals`. */
+     * fields first_layer to ranks then refer to this model, and its batches have `finals`. */
     bool draft_layer;
     /* Longest context; 0 = model_hyper.context_tokens. A number above LIMIT_CONTEXT_TOKENS counts
      * as LIMIT_CONTEXT_TOKENS. */
@@ -99,7 +99,7 @@ struct forward_batch {
     const uint32_t *logits_rows;
     uint32_t logits_count;
     /* true: forward_logits, forward_final_vector and forward_pool may be called for any row. false:
-     * of the last layer, rows that are not in logits_rows get only K and V. */
+     * rows that are not in logits_rows get only K and V in the model's last layer. */
     bool all_rows;
     /* true: the logits of forward_run and forward_logits stay in device memory, and *logits_out is
      * a device address. No effect if the host can read the device's memory. */

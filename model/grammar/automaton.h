@@ -23,8 +23,8 @@ struct automaton {
 /* Makes an automaton from the builder's nodes, for the texts of rule `root`. On success the builder
  * is empty; after an error the caller frees the builder with builder_done, and *out is all zeros.
  * Returns the builder's error, if it has one; ST_INVALID if the rule has no text; ST_UNSUPPORTED if
- * a rule can call itself before it takes a byte, or if a repetition that counts more than 64 rounds
- * repeats a body that can be empty, or that is too large to know; ST_NO_MEMORY. */
+ * a rule can call itself before it takes a byte, or if the body of a repetition that counts more
+ * than 64 rounds can be empty or is too large to check; ST_NO_MEMORY. */
 enum status automaton_finish(struct builder *b, uint32_t root, struct automaton *out,
                              struct error *error);
 void automaton_done(struct automaton *a); /* Frees the nodes. An automaton of zeros is fine. */

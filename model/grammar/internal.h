@@ -41,8 +41,8 @@ bool grammar_utf8_read(const char **at, const char *end, uint32_t *out);
 
 /* ---- masks ---- */
 
-/* An entry of the cache of masks: what is known about the tokens after a set of places (stepper.h)
- * that have one stack, whatever the stack is. */
+/* An entry of the cache of masks: the tokens that may follow a set of places (stepper.h) with a
+ * common stack, as far as the tokens do not depend on the stack. */
 struct mask_entry {
     uint32_t state;       /* The stepper's state of these places, with the stack STACK_OPEN. */
     uint32_t token_count; /* Allowed tokens that do not go beyond the end of the innermost call. */
