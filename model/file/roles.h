@@ -82,7 +82,7 @@ enum model_role {
     ROLE_DRAFT_EMBEDDING,   /* No tensor = the draft layer uses ROLE_EMBEDDING. */
     ROLE_DRAFT_OUTPUT_NORM, /* No tensor = the draft layer uses ROLE_OUTPUT_NORM. */
     ROLE_DRAFT_OUTPUT,      /* No tensor = the draft layer uses ROLE_OUTPUT. */
-    ROLE_ROPE_TABLE, /* RoPE table in old files. cleave does not use it. */
+    ROLE_ROPE_TABLE,        /* RoPE table in old files. cleave does not use it. */
     ROLE_COUNT
 };
 
@@ -92,7 +92,7 @@ enum role_names {
     /* GGUF files in which ROLE_FFN_NORM has the name that ROLE_ATTENTION_POST_NORM has in other
      * GGUF files. */
     ROLE_NAMES_GGUF_NORM_AFTER,
-    ROLE_NAMES_HUB, /* Names in Hugging Face folders. */
+    ROLE_NAMES_HUB,            /* Names in Hugging Face folders. */
     ROLE_NAMES_HUB_POST_NORMS, /* Names in folders of families with family.hub_post_norms. */
     ROLE_NAMES_COUNT
 };

@@ -60,9 +60,9 @@ size_t model_weight_bytes(const struct model *m);
 struct model_kv {
     void *base;                 /* First byte of the memory. */
     struct layer_groups groups; /* Result of model_layer_groups. All zeros = one layer group. */
-    size_t layer_stride_bytes; /* From a row's start to the next row's start. */
-    size_t block_bytes;        /* From a block's start to the next block's start in a row. */
-    uint32_t block_tokens;     /* Tokens of a block. */
+    size_t layer_stride_bytes;  /* From a row's start to the next row's start. */
+    size_t block_bytes;         /* From a block's start to the next block's start in a row. */
+    uint32_t block_tokens;      /* Tokens of a block. */
     enum compute_kv_dtype dtype;
 };
 

@@ -11,16 +11,16 @@
 #include "model/grammar/grammar.h"
 
 struct vocabulary_node {
-    uint32_t end; /* The first node after the node's branch. */
+    uint32_t end;   /* The first node after the node's branch. */
     uint32_t first; /* Tokens whose bytes are the text of node n: ids[n.first .. (n + 1).first). */
-    uint8_t byte;  /* The last byte of the node's text. */
-    uint8_t depth; /* Bytes of the node's text. */
+    uint8_t byte;   /* The last byte of the node's text. */
+    uint8_t depth;  /* Bytes of the node's text. */
 };
 
 struct grammar_vocabulary {
-    uint32_t count;      /* Number of tokens, including tokens that are never allowed. */
-    uint32_t longest;    /* Bytes of the longest token that can be allowed. */
-    uint32_t node_count; /* Nodes, including the root. */
+    uint32_t count;                /* Number of tokens, including tokens that are never allowed. */
+    uint32_t longest;              /* Bytes of the longest token that can be allowed. */
+    uint32_t node_count;           /* Nodes, including the root. */
     struct vocabulary_node *nodes; /* [node_count + 1]; node 0 is the root, the last is no node. */
     uint32_t *ids;                 /* Tokens that can be allowed, in the order of their bytes. */
     /* [count + 1]: the bytes of token `id` are bytes[starts[id] .. starts[id + 1]); no bytes = the

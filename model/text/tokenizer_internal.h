@@ -221,9 +221,9 @@ void normalizer_close(struct normalizer *n);
 enum status normalizer_apply(const struct normalizer *n, struct mapped_text *text,
                              char **owned_out);
 
-/* Returns the bytes of the white space character at the beginning of the text; 0 = none. */
+/* Returns the length of the white space character at the beginning of the text; 0 = none. */
 size_t character_blank(const char *text, size_t bytes);
-/* Returns the bytes of the white space character at the end of the text; 0 = none. */
+/* Returns the length of the white space character at the end of the text; 0 = none. */
 size_t character_blank_before(const char *text, size_t bytes);
 
 /* ---- special tokens ---- */
@@ -231,10 +231,10 @@ size_t character_blank_before(const char *text, size_t bytes);
 /* A node of the trie of special tokens. The bytes on the way from the root to the node begin the
  * text of a token. */
 struct special_node {
-    uint32_t child;   /* First child; 0 = none. */
-    uint32_t sibling; /* Next child of the same parent; 0 = none. */
-    uint32_t id;      /* The token that ends at this node; TOKENIZER_NO_TOKEN = none. */
-    uint8_t byte;     /* The last byte on the way. */
+    uint32_t child;     /* First child; 0 = none. */
+    uint32_t sibling;   /* Next child of the same parent; 0 = none. */
+    uint32_t id;        /* The token that ends at this node; TOKENIZER_NO_TOKEN = none. */
+    uint8_t byte;       /* The last byte on the way. */
     bool user_defined;  /* The token is user-defined, so plain ranges do not hide it. */
     uint8_t find_flags; /* OR of enum vocabulary_find. */
 };
