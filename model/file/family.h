@@ -29,7 +29,7 @@ struct family {
     /* In folders, RoPE rotates the dimensions 2i and 2i + 1 together; false = i and
      * i + rope_dim/2. */
     bool rope_pairs;
-    bool biases; /* The files must have biases of q, k and v; false = these biases are optional. */
+    bool biases; /* The tensors ROLE_Q, ROLE_K and ROLE_V must have biases; false = optional. */
     enum family_qk_norms qk_norms;
     bool layer_norms;  /* LayerNorm instead of RMSNorm. */
     bool no_pre_norms; /* The inputs of attention and feed-forward are not normalised. */

@@ -117,7 +117,7 @@ struct model_hyper {
     float attention_scale; /* Factor of a score of attention, which is query times key. */
     /* Caps of attention's scores and of logits: x becomes cap * tanh(x / cap); 0 = no cap. */
     float attention_cap, logits_cap;
-    bool biases; /* The files must have biases for q, k and v; false = they are optional. */
+    bool biases; /* The tensors ROLE_Q, ROLE_K and ROLE_V must have biases; false = optional. */
     enum family_qk_norms qk_norms;
     bool layer_norms; /* LayerNorm instead of RMSNorm, except for q and k. */
     bool pre_norms;   /* The inputs of attention and of the feed-forward are normalised. */
