@@ -7,10 +7,12 @@ are killed at the same random times in both; the mean time until the gateway has
 simulation's --repair. The quantiles are those of all rounds together.
 
 usage: bench_predict.py --profile FILE [--seconds S] [--rounds N] [--lengths FACTOR] [--only NAME;…]
-                        [--keep FOLDER] [--build FOLDER]
+                        [--wait LAYER+ROW] [--keep FOLDER] [--build FOLDER]
   The profile needs the threads 1 and all cores, and measurements beside another device:
   cleave profile --threads 1 --threads 2 --beside 1, and for the form with ranks, which add themselves to it:
   cleave profile --threads 2 --ranks 2 --no-links --add profile.json
+  With --wait, the machines compute nothing (docs/profile.md, "The device wait"): each layer takes LAYER microseconds and
+  ROW for each row of its batch. The profile is then of this device: cleave profile --device wait:LAYER+ROW.
 """
 
 import argparse
@@ -44,6 +46,15 @@ FORMS = {
     "1 prompt + 1 token, killed": ({**OWN, "pools": {"prompt": 1, "token": 1}}, 5, True),
     "1 mixed of 2 ranks": ({"pools": {"mixed": ["m"]}, "machines": {"m": {"threads": 2, "tensor_parallel": 2}}}, 4,
                            False),
+}
+# With --wait. Rates for wait:400+25 and the default model: a prompt of 200 tokens takes 160 ms, a decode step 13 ms.
+WAITING = {
+    "1 prompt + 1 token": ({"pools": {"prompt": 1, "token": 1}, "scheduler": {"placement": "split"}}, 4, False),
+    "2 mixed": ({"pools": {"mixed": 2}}, 6, False),
+    "2 prompt + 2 token, auto": ({"pools": {"prompt": 2, "token": 2}}, 9, False),
+    "1 mixed of 2 stages": ({"pools": {"mixed": ["m"]}, "machines": {"m": {"stages": 2}}}, 4, False),
+    "2 mixed, killed": ({"pools": {"mixed": 2}}, 4, True),
+    "2 prompt + 2 token, killed": ({"pools": {"prompt": 2, "token": 2}, "scheduler": {"placement": "split"}}, 6, True),
 }
 SHARES = (0.5, 0.9, 0.99)
 FIGURES = ("ttft", "tbt", "e2e")
@@ -111,7 +122,7 @@ def predict(options, config_path, trace, kills, repair_s, seed, folder):
     """Returns the times of the simulated requests."""
     path = os.path.join(folder, "predicted.csv")
     command = [os.path.join(options.build, "cleave"), "simulate", config_path, "--trace", trace, "--seed", str(seed),
-               "--out", path, "--cores", str(os.cpu_count())]
+               "--out", path, "--cores", "0" if options.wait else str(os.cpu_count())]
     if kills is not None:
         with open(os.path.join(folder, "kills.csv"), "w") as file:
             file.write("time_s,machine\n" + "".join(f"{at_s:.3f},{name}\n" for at_s, name in kills))
@@ -122,19 +133,30 @@ def predict(options, config_path, trace, kills, repair_s, seed, folder):
     return rows_of(path)
 
 
+def config_of(options, config):
+    """Returns the whole config: with --wait, its machines wait."""
+    whole = {"kv": {"memory": "512MiB", "prefix_cache": False}, "profile": options.profile, **config}
+    if options.wait:
+        given, whole["machines"] = config.get("machines", {}), {}
+        for pool, of in config["pools"].items():
+            for name in [f"{pool}-{i}" for i in range(of)] if isinstance(of, int) else of:
+                whole["machines"][name] = {**given.get(name, {}), "device": f"wait:{options.wait}"}
+    return whole
+
+
 def form_run(options, name, seed):
     """Returns the predicted and the measured times of the requests."""
-    config, rate, dies = FORMS[name]
+    config, rate, dies = options.forms[name]
     trace = trace_of(options, rate, options.seconds)
     with contextlib.ExitStack() as ends:
         folder = ends.enter_context(tempfile.TemporaryDirectory())
         if options.keep:
             folder = os.path.join(options.keep, f"{name}-{seed}")
             os.makedirs(folder, exist_ok=True)
-        whole = {"kv": {"memory": "512MiB", "prefix_cache": False}, **config}
+        whole = config_of(options, config)
         config_path = os.path.join(folder, "config.json")
         with open(config_path, "w") as file:
-            json.dump({**whole, "profile": options.profile}, file)
+            json.dump(whole, file)
         kills, measured = [] if dies else None, os.path.join(folder, "measured.csv")
         repair_s = measure(options, whole, trace, rate, kills, seed, measured)
         if dies:
@@ -149,11 +171,13 @@ def main():
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--lengths", type=float, default=1, help="factor for the lengths, below 1 for slow computers")
     parser.add_argument("--only")
+    parser.add_argument("--wait", metavar="LAYER+ROW", help="microseconds of a layer, and of each row in it")
     parser.add_argument("--keep", metavar="FOLDER", help="keep the times of all requests there")
     parser.add_argument("--build", default=os.path.join(ROOT, "build"))
     options = parser.parse_args()
     options.profile = os.path.abspath(options.profile)
-    names = options.only.split(";") if options.only else list(FORMS)
+    options.forms = WAITING if options.wait else FORMS
+    names = options.only.split(";") if options.only else list(options.forms)
     found = {name: [] for name in names}
     for seed in range(1, options.rounds + 1):
         for name in names:

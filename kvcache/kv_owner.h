@@ -1,8 +1,8 @@
 /* kv_owner: a table of the owners that hold blocks of a pool. For each owner, the table has the
- * number of its blocks, how many of them are leased (reserved or quarantined), and the owner's
- * lease: the time at which the leased blocks are due to be freed. Only kv_pool.c calls the
- * functions, on the thread that uses the pool. The table is not thread-safe. It does not know which
- * blocks an owner has (kv_pool does), frees no blocks and reads no clock. */
+ * number of blocks, the number of leased blocks (reserved or quarantined), and the owner's lease:
+ * the time at which the leased blocks are due to be freed. kv_pool.c calls the functions, on the
+ * one thread that uses the pool. The table does not know which blocks an owner has (kv_pool does),
+ * frees no blocks and reads no clock. */
 #ifndef KVCACHE_KV_OWNER_H
 #define KVCACHE_KV_OWNER_H
 
@@ -39,8 +39,7 @@ void kv_owners_lease_set(struct kv_owners *owners, uint32_t record, int64_t unti
  * leased blocks. */
 bool kv_owners_expired(struct kv_owners *owners, int64_t now_us, kv_owner_id *id_out);
 
-/* Counts a block for kv_owners_check. kv_pool_check calls this function once for each block with an
- * owner. */
+/* Counts a block for kv_owners_check. Call this function once for each block that has an owner. */
 void kv_owners_check_count(struct kv_owners *owners, uint32_t record, bool leased);
 /* Returns true if the table agrees with the counted blocks and with itself; else false, with the
  * first difference in *error. Resets the counts. */

@@ -3,12 +3,10 @@
  * block that is not free has exactly one owner. Blocks that several requests read belong to the
  * prefix cache (kv_prefix.h).
  *
- * machine/ opens the pool. prompt_pool/, token_pool/, machine/ and the prefix cache take, mark and
- * free blocks, mostly through kv_tables.h. A machine with a draft model has a second pool for the
- * draft model's KV, which belongs to token_pool/draft_seats.c. In a machine with stages, the head
- * has the pool, and all stage processes use the same block ids. The pool is not thread-safe: the
- * machine's event loop thread makes every call, or the simulator's thread for a simulated
- * machine. */
+ * machine/, prompt_pool/, token_pool/ and the prefix cache take, mark and free blocks, mostly
+ * through kv_tables.h. A draft model's KV has a pool of its own (token_pool/draft_seats.h). In a
+ * machine with stages, the head has the pool, and the stage processes use its block ids. One thread
+ * makes every call: the machine's event loop, or a simulator. */
 #ifndef KVCACHE_KV_POOL_H
 #define KVCACHE_KV_POOL_H
 
@@ -19,9 +17,8 @@
 #include <stdint.h>
 
 typedef uint32_t kv_block_id; /* Index of a block, from 0. */
-/* The owner of blocks: the id of a request on this machine (no later request gets the same id), a
- * number that machine/tier_loads.c gives to a load from a tier, or KV_PREFIX_OWNER. In the draft
- * model's pool: the number of a seat (token_pool/draft_seats.h). 0 is not valid. */
+/* The owner of blocks, for example a request, a load from a tier, or the prefix cache
+ * (KV_PREFIX_OWNER). The users of a pool choose the numbers. 0 is not valid. */
 typedef uint64_t kv_owner_id;
 
 #define KV_BLOCK_NONE UINT32_MAX /* No block. */
@@ -35,13 +32,12 @@ typedef uint64_t kv_owner_id;
  *                          ▼
  *                     quarantined
  *
- * RESERVED: taken for a request; a prompt machine may be writing the request's KV into the block.
+ * RESERVED: taken; KV may be written into the block.
  * FILLING: this machine computes a prompt's KV into the block.
  * LIVE: a request uses the block's KV, or this machine's next batch writes KV into the block.
- * CACHED: in the prefix cache, with no reader; evicted when a take needs the block or the cache
- *     needs room.
+ * CACHED: in the prefix cache, with no reader. The cache may evict the block.
  * QUARANTINED: the request has ended, but a peer may still write into the block. The caller frees
- *     the block when the peer reports that it no longer writes, or when the lease ends.
+ *     the block when no write can arrive.
  * kv_pool_free leads from every state to FREE. */
 enum kv_state {
     KV_FREE,
@@ -72,7 +68,7 @@ void kv_pool_reclaimer_set(struct kv_pool *pool, void (*reclaim)(void *self, uin
 uint32_t kv_pool_available(const struct kv_pool *pool);
 
 /* Takes `count` blocks for the KV of layers of one kind, makes `owner` their owner, and sets their
- * state to KV_RESERVED. ids_out receives their ids, preferably consecutive ids, because such blocks
+ * state to KV_RESERVED. ids_out receives the ids, preferably consecutive ids: consecutive blocks
  * can be transferred as one write. Requires that `owner` is not 0. Returns ST_NO_RESOURCE, and
  * takes no block, if fewer blocks are available. */
 enum status kv_pool_take(struct kv_pool *pool, kv_owner_id owner, enum layer_kind kind,
@@ -100,8 +96,8 @@ void kv_pool_owner_change(struct kv_pool *pool, kv_owner_id owner, kv_owner_id h
 void kv_pool_free(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *ids, uint32_t count);
 
 /* Sets the owner's lease: the time, in microseconds of the caller's clock, at which its reserved
- * and quarantined blocks are due to be freed; 0 = no lease. The lease is removed when the owner's
- * last block is freed. No effect for an owner without blocks. */
+ * and quarantined blocks are due to be freed; 0 = no lease. The lease is removed when the owner no
+ * longer has blocks. No effect for an owner without blocks. */
 void kv_pool_lease_set(struct kv_pool *pool, kv_owner_id owner, int64_t until_us);
 /* Finds an owner of reserved or quarantined blocks whose lease has ended at now_us, removes the
  * lease and stores the owner. Returns false if no such lease has ended. The caller frees the blocks
@@ -115,8 +111,8 @@ uint32_t kv_pool_count(const struct kv_pool *pool, enum kv_state state);
 /* Returns the number of blocks that were taken for layers of this kind and are not free. */
 uint32_t kv_pool_kind_count(const struct kv_pool *pool, enum layer_kind kind);
 
-/* For tests and for the end of a machine process: returns true if the pool agrees with itself; else
- * false, with the first difference in *error. Looks at every block. */
+/* Returns true if the pool agrees with itself; else false, with the first difference in *error.
+ * Looks at every block: call it in tests and at the end of a process. */
 bool kv_pool_check(const struct kv_pool *pool, struct error *error);
 
 #endif

@@ -1,20 +1,18 @@
 /* kv_prefix: the prefix cache of one machine. It owns full blocks of prompts and answers, also
  * after a request has ended, so that a later request that begins with the same tokens can read
- * these blocks. prompt_pool/, token_pool/ and machine/ make every call, on the machine's event loop
- * thread; the simulator makes the calls for a simulated machine, on its thread. The cache stores
- * block ids and tokens and does not touch the memory of the blocks. It sends nothing
- * (machine/prefixes.c reports prefixes to gateways).
+ * these blocks. machine/, prompt_pool/ and token_pool/ call the functions. One thread makes every
+ * call: the machine's event loop, or a simulator. The cache stores block ids and tokens, does not
+ * touch the memory of the blocks, and sends nothing.
  *
  * Spans form chains: each span except the first follows one other span, and several spans may
  * follow the same span. A chain has a salt (0 = none). Requests with different salts share no
  * block, so that no client learns from the number of cached tokens what another client has sent. A
- * span is found by a hash of the salt and of all tokens up to its end. Then the salt, the span's
- * tokens and the span before it are compared, so that equal hashes do no harm.
+ * span is found by a hash; then salt and tokens are compared.
  *
  * A span has a block in each layer group without a window. In the groups with a window, a span has
  * either a block in each of them (its *window blocks*) or none. In layers with a window, the tokens
- * after a chain read only the last spans of the chain. So a request can compute these tokens only
- * if these last spans have window blocks.
+ * after a chain read only the last spans of the chain. So a request that computes these tokens
+ * needs the window blocks of these last spans.
  *
  * The cache's blocks have the owner KV_PREFIX_OWNER. A request that reads a chain reads the blocks
  * of all spans in the groups without a window, and some of the window blocks (struct
@@ -51,8 +49,8 @@ enum status kv_prefix_open(struct kv_pool *pool, const struct layer_groups *grou
 /* Frees the cache and its blocks. Requires that no request reads them. NULL is fine. */
 void kv_prefix_close(struct kv_prefix *prefix);
 
-/* Finds the longest chain with this salt, of at most `spans_max` spans, whose tokens are the first
- * tokens of `tokens`. Requires that `tokens` has spans_max * block_tokens tokens.
+/* Finds the longest chain with this salt whose tokens are the first tokens of `tokens`, with at
+ * most `spans_max` spans. Requires that `tokens` has spans_max * block_tokens tokens.
  *
  * window_first = KV_PREFIX_WHOLE_WINDOW: finds only a chain whose last spans have the window blocks
  * that the next tokens read. The caller becomes a reader of these window blocks. Any other
@@ -60,15 +58,15 @@ void kv_prefix_close(struct kv_prefix *prefix);
  * from span window_first on, up to the first span that has none.
  *
  * Stores the ids of the blocks in the first entries of `tables`, and sets tables->cached_spans and
- * tables->window_cached_spans. The caller is now a reader: the blocks that *reader_out names are
- * not evicted until kv_prefix_read_end. Returns the number of spans; 0 = none is found. */
+ * tables->window_cached_spans. The caller is then a reader: the blocks that it reads are not
+ * evicted until kv_prefix_read_end. Returns the number of spans; 0 = no chain is found. */
 uint32_t kv_prefix_read_begin(struct kv_prefix *prefix, uint64_t salt, const uint32_t *tokens,
                               uint32_t spans_max, uint32_t window_first, struct kv_tables *tables,
                               struct kv_prefix_reader *reader_out);
 
-/* Called when the caller no longer reads any block. Sets *reader to zeros. */
+/* Ends all reading of the caller. Sets *reader to zeros. */
 void kv_prefix_read_end(struct kv_prefix *prefix, struct kv_prefix_reader *reader);
-/* Called when the caller no longer reads window blocks, but still reads the other blocks. */
+/* Ends the caller's reading of window blocks. The caller still reads the other blocks. */
 void kv_prefix_windows_read_end(struct kv_prefix *prefix, struct kv_prefix_reader *reader);
 
 /* The blocks of a request that kv_prefix_add adds. */
@@ -91,8 +89,8 @@ struct kv_prefix_blocks {
  * owner or a block of the cache. The owner's blocks become blocks of the cache; if the cache
  * already has a block for these tokens and this salt, the owner keeps its block. *reader is what
  * the caller reads, from kv_prefix_read_begin. After the call, the caller reads the chain of all
- * added spans. If the cache has no room for all spans, only the first spans are added (possible
- * only if all layer groups have a window). No effect if blocks->spans is 0. */
+ * added spans. If the cache has no room for all spans, only the first spans are added. No effect if
+ * blocks->spans is 0. */
 void kv_prefix_add(struct kv_prefix *prefix, const struct kv_prefix_blocks *blocks,
                    struct kv_prefix_reader *reader);
 
@@ -126,9 +124,9 @@ void kv_prefix_added_set(struct kv_prefix *prefix,
  * listener's step_spans. Returns the number of hashes; 0 without a listener. */
 uint32_t kv_prefix_list(const struct kv_prefix *prefix, uint64_t *hashes_out, uint32_t hashes_max);
 
-/* For tests and for the end of a machine process: returns true if the cache agrees with itself and
- * with the pool's count of cached blocks; else false, with the first difference in *error. Looks at
- * every span. */
+/* Returns true if the cache agrees with itself and with the pool's count of cached blocks; else
+ * false, with the first difference in *error. Looks at every span: call it in tests and at the end
+ * of a process. */
 bool kv_prefix_check(const struct kv_prefix *prefix, struct error *error);
 
 #endif

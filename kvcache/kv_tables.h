@@ -1,13 +1,13 @@
 /* kv_tables: the block tables of one request on one machine: one table for each layer group. The
  * functions take blocks from a kv_pool, mark and free them, and fill in the tables. Entry i of a
  * group's table is the block of span i. The first entries may name blocks of the prefix cache
- * (kv_prefix.h). The entries after them name the request's own blocks. In a group with a window,
- * only the first `keep` of these entries have a block of their own; each later entry i names the
- * block of entry i - keep, whose span no later token reads.
+ * (kv_prefix.h). The other entries name the request's own blocks. In a group with a window, the
+ * request has `keep` own blocks at most: each further entry i names the block of entry i - keep,
+ * whose span no later token reads.
  *
- * prompt_pool/, token_pool/, machine/ and the prefix cache call the functions on the machine's
- * event loop thread; the simulator calls them too. The functions allocate no memory: the caller
- * owns the tables. They do not decide how many blocks a request gets (scheduler/memory.h). */
+ * The users of a kv_pool call the functions, on the pool's thread. The functions allocate no
+ * memory: the caller owns the tables. They do not decide how many blocks a request gets
+ * (scheduler/memory.h). */
 #ifndef KVCACHE_KV_TABLES_H
 #define KVCACHE_KV_TABLES_H
 

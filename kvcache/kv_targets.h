@@ -1,16 +1,14 @@
 /* kv_targets: writes the KV of one process of a prompt machine to token machines. A target is a
  * token machine. For each target, this part owns the list of the target's processes that store
  * layers and KV heads of this process, the connections to these processes, and the flushes that
- * have not ended. A token machine without stages is one process. A machine with stages has several
- * processes: each KV head of each layer is written directly to the process that stores it, however
- * the two machines are split into stages and ranks. If every rank of a stage has all KV heads
- * (kv_arena.copy_count), rank n of the target gets them from rank n % kv_arena.copy_count of this
- * stage.
+ * have not ended. KV is written directly to the processes that store it, however the two machines
+ * are split into stages and ranks.
  *
  * machine/executor/ makes every call, on the event loop thread of a machine or of a stage process.
  * The caller numbers the targets and opens the transport. kv_targets chooses no blocks, does not
  * know prompts, and does not repeat a failed write. A flush has a cookie: a number that the caller
- * chooses. In the comments below, "our" layers and heads are those of this process. */
+ * chooses. In the comments below, "our" layers and heads are the layers and heads of this process.
+ */
 #ifndef KVCACHE_KV_TARGETS_H
 #define KVCACHE_KV_TARGETS_H
 
@@ -29,8 +27,8 @@ struct kv_targets_options {
      * up, and `text` names the transport. up = false: the target has failed, and `text` says why;
      * the target is already dropped (kv_targets_drop). */
     void (*link_changed)(void *self, uint32_t target, bool up, const char *text);
-    /* Called when the flush with this cookie has ended: all writes have arrived (ST_OK), or some
-     * may not have arrived (any other status). */
+    /* Called when the flush with this cookie has ended. ST_OK: all writes have arrived. Any other
+     * status: some writes may not have arrived. */
     void (*flushed)(void *self, uint64_t cookie, enum status status);
     void *self; /* First argument of both functions. */
 };
@@ -41,13 +39,13 @@ enum status kv_targets_open(const struct kv_targets_options *options, struct kv_
 void kv_targets_close(struct kv_targets *t);
 
 /* Drops the earlier target with the number `target` (< LIMIT_MACHINES), if there is one, and gives
- * this number to the machine `name`, whose processes `stages` lists. Connects to each process that
- * stores some of our layers and heads. If our arena.copy_count is above 1, connects only to the
- * processes that this rank writes to, or to one process of a stage in which it writes to none. A
- * process without an address is reached over `peer`, the caller's connection to the machine (NULL =
- * none). `link_changed` reports the result, during this call or later. The target fails, for
- * example, if the processes do not store each of our heads of each of our layers exactly once on
- * each path (at least once if our arena.copy_count is not 0). `name` and `stages` are copied. */
+ * this number to the machine `name`, whose processes `stages` lists. Connects to the processes that
+ * store some of our layers and heads. If our arena.copy_count is above 1, other ranks write to some
+ * of these processes. A process without an address is reached over `peer`, the caller's connection
+ * to the machine (NULL = none). `link_changed` reports the result, during this call or later. The
+ * target fails, for example, if a path has no process for one of our heads of one of our layers, or
+ * has several processes for it although our arena.copy_count is 0. `name` and `stages` are copied.
+ */
 void kv_targets_set(struct kv_targets *t, uint32_t target, const char *name,
                     struct transport_peer *peer, const struct message_stages *stages);
 /* Ends the connections that kv_targets made to the target, and forgets the target's flushes:
@@ -65,8 +63,8 @@ struct kv_push {
     uint32_t target; /* Number of the target. */
     uint32_t path;   /* The request's path through the target's stages. */
     /* In layer group g, our block source_blocks[g * source_stride + i] is written to the target's
-     * block target_blocks[g * target_stride + i], for every span i that is written. The two arrays
-     * belong to the caller. */
+     * block target_blocks[g * target_stride + i], for every span i that is written. The caller owns
+     * both arrays. */
     const kv_block_id *source_blocks;
     const kv_block_id *target_blocks;
     uint32_t source_stride;

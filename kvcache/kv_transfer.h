@@ -1,7 +1,6 @@
 /* kv_transfer: the layout of KV memory (arena), and the plan of a transfer: which bytes of a layer
- * are written to which offsets of another process's KV memory. kv_targets.c, kvcache/tiers/ and
- * machine/ call these functions, for sizes and offsets of KV memory. The functions own nothing and
- * may be called on any thread. They access no KV memory and send nothing. */
+ * are written to which offsets of another process's KV memory. kvcache/ and machine/ call the
+ * functions, on any thread. The functions own nothing, access no KV memory and send nothing. */
 #ifndef KVCACHE_KV_TRANSFER_H
 #define KVCACHE_KV_TRANSFER_H
 
@@ -13,10 +12,9 @@
 
 /* An arena: the layout of one process's KV memory. The memory has rows. A row has at most one layer
  * of each layer group: layer l is in row l / groups.count - first_layer / groups.count (whole
- * numbers). With one group, each layer has a row of its own. Block b of a layer begins at byte row
- * * layer_stride_bytes + b * block_bytes: the layers of a row use different blocks. Within a block,
- * the KV heads follow each other, and all have the same size. So consecutive heads are contiguous,
- * and are laid out like a block of an arena that has only these heads. */
+ * numbers). Block b of a layer begins at byte row * layer_stride_bytes + b * block_bytes: the
+ * layers of a row use different blocks. Within a block, the KV heads follow each other, and have
+ * equal sizes. So consecutive heads are contiguous. */
 struct kv_arena {
     struct layer_groups groups; /* Layer groups of the model. */
     uint32_t first_layer;       /* Layers first_layer to first_layer + layer_count - 1. */
@@ -24,8 +22,8 @@ struct kv_arena {
     uint32_t head_first; /* KV heads head_first to head_first + head_count - 1 of each layer. */
     uint32_t head_count;
     uint32_t head_total; /* KV heads of a layer of the model. */
-    /* Number of copies of the stage's KV: of ranks that each store all KV heads. 0 = the heads are
-     * divided among the ranks. */
+    /* Number of ranks of the stage if each rank stores all KV heads; 0 = the heads are divided
+     * among the ranks. */
     uint32_t copy_count;
     uint32_t copy_index;         /* If copy_count > 0: the rank of this process, from 0. */
     uint32_t block_count;        /* Blocks of a row. */
@@ -77,14 +75,14 @@ struct kv_arena kv_arena_slice(const struct kv_arena *whole, uint32_t first_laye
 
 /* Computes the blocks [*first_out, *first_out + *count_out) to which the bytes [offset, offset +
  * bytes) of the arena belong. Returns false if `bytes` is 0 or if the bytes are not in one row.
- * Both numbers may come from a peer: any values are fine. Bytes in the gap at the end of a row give
- * blocks that do not exist. */
+ * `offset` and `bytes` may come from a peer: any values are fine. Bytes in the gap at the end of a
+ * row give blocks that do not exist. */
 bool kv_arena_blocks(const struct kv_arena *arena, uint64_t offset, uint64_t bytes,
                      uint64_t *first_out, uint64_t *count_out);
 
-/* Computes the writes of one layer: block source_blocks[i] to block target_blocks[i], for every i
- * in [first, first + count), with the heads that both arenas have. Requires that both arenas have
- * the layer, all these blocks, heads of equal size, and an equal head_total. Writes that are
+/* Computes the writes of one layer: for i from `first` to first + count - 1, the heads that both
+ * arenas have, from block source_blocks[i] to block target_blocks[i]. Requires that both arenas
+ * have the layer, all these blocks, heads of equal size, and an equal head_total. Writes that are
  * contiguous in both arenas are merged. runs_out must have room for `count` runs. Returns the
  * number of runs; 0 = no head is in both arenas. */
 uint32_t kv_transfer_plan(const struct kv_arena *source, const kv_block_id *source_blocks,

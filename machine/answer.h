@@ -1,7 +1,6 @@
 /* answer: converts a request's sampling rules (common/sampling.h) into the sampler's input, and a
- * sampled token into the fields of a message. machine/ makes every call, on the machine's event
- * loop thread. This part owns nothing. It does not sample (the engine does), and it sends
- * nothing. */
+ * sampled token into the fields of a message. machine/ calls it on the machine's event loop thread.
+ * This part owns nothing, does not sample (the engine does), and sends nothing. */
 #ifndef MACHINE_ANSWER_H
 #define MACHINE_ANSWER_H
 
@@ -16,7 +15,7 @@ void answer_sample_fill(const struct sampling *sampling, uint32_t vocab_tokens,
                         uint32_t answer_index, uint32_t row, uint32_t position,
                         struct engine_sample *out);
 
-/* Returns true if this token ends the answer: it is one of sampling->end_tokens. */
+/* Returns true if the token `id` is one of sampling->end_tokens, each of which ends the answer. */
 bool answer_token_ends(const struct sampling *sampling, uint32_t id);
 
 /* Fills *out for one token of an answer: index, id, log-probabilities (if sampling->logprobs is not
@@ -26,8 +25,8 @@ void answer_token_fill(const struct sampling *sampling, uint32_t output_tokens_m
                        uint32_t answer_index, const struct sampled *sampled,
                        struct message_token *out);
 
-/* Fills *out for the score (log-probabilities) of the prompt token at prompt_index. Afterwards the
- * caller sets out->id to the prompt token's id. */
+/* Fills *out for the score (log-probabilities) of the prompt token at prompt_index, except out->id,
+ * which the caller sets to the prompt token's id. */
 void answer_score_fill(uint32_t prompt_index, const struct sampled *sampled,
                        struct message_token *out);
 

@@ -1,9 +1,7 @@
-/* machine_keys: the cluster keys of a process of `cleave machine`. A process has one of two sources
- * of keys: the file that cluster/key_file names, which is read at the start and after each SIGHUP;
- * or a pipe from the process that started this process (host/child.h). machine/main.c opens and
- * closes the keys; process.c asks for new keys and passes them to the machine or the stage process.
- * Both run on the main thread, which is also the event loop thread. This part does not check peers
- * with the keys (transport/ does). */
+/* machine_keys: the cluster keys of a process of `cleave machine`. Their source is a pipe from the
+ * process that started this process (host/child.h), or else the file that cluster/key_file names.
+ * machine/main.c and process.c make every call, on the main thread, which is also the event loop
+ * thread. This part does not check peers with the keys (transport/ does). */
 #ifndef MACHINE_KEYS_H
 #define MACHINE_KEYS_H
 
@@ -18,9 +16,9 @@ struct machine_keys {
     char file_path[LIMIT_PATH_BYTES]; /* Path of the key file; empty = none. */
 };
 
-/* Reads the first keys: from the pipe, waiting until they arrive; or, if pipe_fd is -1, from the
- * config's key file. If the config names no key file, there are no keys. Returns ST_IO if the pipe
- * brings no keys or a signal ends the wait, or an error of the key file. */
+/* Reads the first keys. If pipe_fd is not -1, waits for keys from the pipe. Otherwise, reads the
+ * config's key file; if the config names none, there are no keys. Returns ST_IO if no keys come
+ * from the pipe or a signal ends the wait, or an error of the key file. */
 enum status machine_keys_open(struct machine_keys *keys, const struct config *config, int pipe_fd,
                               struct error *error);
 /* Wipes the keys and closes the pipe. */
@@ -30,10 +28,10 @@ void machine_keys_done(struct machine_keys *keys);
  * from the keys in use; the caller then makes them the keys in use with machine_keys_use. Closes
  * the pipe if the other process has ended or has sent something else than keys. Requires a pipe. */
 bool machine_keys_receive(struct machine_keys *keys, struct secret_keys *next_out);
-/* Reads the key file again, after SIGHUP. Returns true as machine_keys_receive does. Logs why there
- * are no new keys. */
+/* Reads the key file again. Returns true as machine_keys_receive does. If there are no new keys,
+ * logs why. */
 bool machine_keys_read_again(const struct machine_keys *keys, struct secret_keys *next_out);
-/* Copies the keys, and logs their ids. */
+/* Makes a copy of *next the keys in use, and logs their ids. */
 void machine_keys_use(struct machine_keys *keys, const struct secret_keys *next);
 
 #endif

@@ -5,14 +5,12 @@
  * computes prompts and decodes in any pool; its current pool (message ROLE) changes how much memory
  * it keeps for prompts.
  *
- * A machine gets and sends token ids, no text and no HTTP. It does not choose machines: the gateway
- * does.
+ * Prompts and answers are token ids, not text, and a machine knows no HTTP. It does not choose
+ * machines: the gateway does.
  *
- * machine/process.c and member.c (or a test) make every call, on one thread, which becomes the
- * event loop thread. One iteration of the loop (machine_turn) does what can be done without
- * waiting. Transport, compute and clock can be replaced, so a test can run several machines in one
- * thread.
- */
+ * machine/process.c and member.c (or a test) make every call for a machine, on one thread, which
+ * becomes the event loop thread. Transport, compute and clock can be replaced, so a test can run
+ * several machines in one thread. */
 #ifndef MACHINE_MACHINE_H
 #define MACHINE_MACHINE_H
 
@@ -43,7 +41,7 @@ struct machine_options {
      * -1 = none. */
     int turns_fd;
     struct batch_record *batch_record; /* Record of the running batches. Not owned; NULL = none. */
-    const char *log_level; /* --log-level of the stage processes. Not owned; NULL = the default. */
+    const char *log_level; /* For the stage processes. Not owned; NULL = as the config says. */
 };
 
 /* Reads the model, allocates the KV memory and the tables, and starts the engine or the stage
@@ -60,8 +58,9 @@ enum status machine_listen(struct machine *m, const char *address,
 
 /* Descriptor that becomes readable when machine_turn has something to do. */
 int machine_fd(const struct machine *m);
-/* Runs one iteration. Returns the milliseconds after which the caller runs the next iteration even
- * if the descriptor is not readable; 0 = at once, -1 = no limit. */
+/* Runs one iteration of the event loop, without waiting. Returns the milliseconds after which the
+ * caller runs the next iteration even if the descriptor is not readable; 0 = at once, -1 = no
+ * limit. */
 int machine_turn(struct machine *m);
 
 /* Returns true when all stage processes are ready, and for a machine without stages. Until then the
@@ -81,24 +80,23 @@ enum status machine_keys_set(struct machine *m, const struct secret_keys *keys,
  * started. */
 void machine_log_level_send(struct machine *m, int level);
 
-/* Asks the connected gateways, and those that connect later, to hand the machine's answers over and
- * to send no more requests (LEAVING). When no gateway has a request here and no prompt is left, or
- * after server/drain_ms, the machine stops as by machine_stop. No effect if the machine is leaving
- * or stopping already. */
+/* Asks each connected gateway, and each gateway that connects later, to hand the machine's answers
+ * over and to send no more requests (LEAVING). When no gateway has a request here and no prompt is
+ * left, or after server/drain_ms, the machine stops as by machine_stop. No effect if the machine is
+ * leaving or stopping already. */
 void machine_leave(struct machine *m);
-/* Refuses new requests and cancels the present ones. A SHUTDOWN message has the same effect, except
- * after machine_leave. */
+/* Cancels the requests on the machine, and refuses new requests. */
 void machine_stop(struct machine *m);
 /* Returns true when the machine is stopping, no batch is in flight, and no KV of a prompt is still
- * being sent. The machine waits at most 1 s for this KV. */
+ * being sent; 1 s after machine_stop, KV that is still being sent does not count. */
 bool machine_stopped(const struct machine *m);
 
 /* Checks the bookkeeping of the block pool and of the prefix cache. If the bookkeeping contradicts
  * itself, returns false and stores the contradiction in *error. */
 bool machine_kv_check(const struct machine *m, struct error *error);
-/* Returns the hash of the model's metadata, for member.h. */
+/* Returns the hash of the model's metadata. */
 uint64_t machine_metadata_hash(const struct machine *m);
-/* Returns the hash of the model's metadata and weights, for member.h. */
+/* Returns the hash of the model's metadata and weights. */
 const struct digest *machine_model_hash(const struct machine *m);
 
 /* The subcommand `cleave machine`, which the program's main.c calls; `cleave machine --help` lists

@@ -10,8 +10,8 @@
 struct machine_member;
 
 /* Begins to register the machine `m`, whose config entry has the name `name`. address: the address
- * on which the machine listens; if this is a wildcard ("0.0.0.0:7400"), the address in the config
- * is registered instead. Returns ST_INVALID if that address is empty or a wildcard too,
+ * on which the machine listens; if it is a wildcard ("0.0.0.0:7400"), the config's address is
+ * registered instead. Returns ST_INVALID if the address to register is empty or a wildcard,
  * ST_NO_MEMORY, or an error of registration_open. */
 enum status machine_member_open(const struct config *config, const struct machine *m,
                                 const char *name, const char *address, struct machine_member **out,

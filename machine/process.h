@@ -3,10 +3,11 @@
  * main thread, which becomes the event loop thread. The process opens the machine or the stage,
  * listens, registers a machine in etcd (member.h), and reports the address to the parent process
  * (the ready line). Then it runs the event loop until the machine or the stage has stopped or
- * fails. The first SIGTERM or SIGINT that does not come from the parent process makes a machine
- * that serves hand its answers over before it ends. SIGHUP makes the process read the cluster keys
- * again, SIGUSR2 changes the log level. This part parses no options, and starts no stage processes
- * (the head's executor does). */
+ * fails. This part parses no options, and starts no stage processes (the head's executor does).
+ *
+ * SIGTERM and SIGINT stop the machine or the stage. But the first of these signals makes a machine
+ * that serves leave (machine_leave), unless it comes from the parent process. SIGHUP makes the
+ * process read the key file again; SIGUSR2 changes the log level. */
 #ifndef MACHINE_PROCESS_H
 #define MACHINE_PROCESS_H
 
@@ -37,8 +38,8 @@ struct machine_process {
     int signal_fd;        /* signalfd: SIGHUP, SIGUSR2, and the signals that end the process. */
     /* --log-level, also for stage processes that the machine starts; NULL = as the config says. */
     const char *log_level;
-    /* The process that has started this one and waits for the ready line: a gateway, or for a stage
-     * process the head; 0 = none. */
+    /* The parent process, which waits for the ready line: a gateway, or the head of a stage
+     * process; 0 = none. */
     pid_t parent;
     bool serves; /* The machine listens. */
     bool leaves; /* A signal has asked the machine to end (machine_leave). */
@@ -47,14 +48,13 @@ struct machine_process {
 /* Sets level and format of the log, as the config and the command line say. */
 void machine_process_log_configure(const struct machine_process *process);
 /* Opens process->turns if this process takes turns on the cores: it has the shared memory, the
- * config allows turns, and the process computes and is no rank. The caller closes process->turns.
- */
+ * config allows turns, and the process computes and is no rank. The caller closes the turns. */
 enum status machine_process_turns_open(struct machine_process *process, struct error *error);
 /* Runs the machine, and returns when the process must end: ST_OK, or an error that main.c
  * prints. */
 enum status machine_process_run_machine(struct machine_process *process, struct error *error);
-/* Runs the stage process, and returns as machine_process_run_machine does. A rank that has a group
- * (stage_in_group) does not return: the process exits. */
+/* Runs the stage process, and returns as machine_process_run_machine does. But if the stage has
+ * joined a group of ranks (stage_in_group), the process exits. */
 enum status machine_process_run_stage(struct machine_process *process, struct error *error);
 
 #endif

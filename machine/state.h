@@ -2,9 +2,9 @@
  * and stop. open.c: opening and closing. peers.c: connections and messages. gateways.c: several
  * gateways. prefixes.c: reports of the prefix cache. held.c: requests whose constraint or stored KV
  * is awaited. tiers.c, tier_*.c: stored KV. targets.c: KV to other machines. batch.c: from the
- * scheduler through the executor to the request tables. draft.c: the draft model. member.c reads
- * `stopping` and the clock. Everything runs on the machine's event loop thread, without locks.
- * process.c and callers outside machine/ use machine.h; tests also include this header. */
+ * scheduler through the executor to the request tables. draft.c: the draft model. Everything runs
+ * on the machine's event loop thread, without locks. The header is for the files of machine/ and
+ * for tests. */
 #ifndef MACHINE_STATE_H
 #define MACHINE_STATE_H
 
@@ -35,7 +35,7 @@ struct machine_gateway {
     struct machine_demand demand;
     struct message_others others_sent; /* The OTHERS message that was sent to it last. */
     bool about_sent;                   /* ABOUT was sent. */
-    /* It has sent SHUTDOWN after LEAVING: no request of this gateway is left here. */
+    /* The gateway has sent SHUTDOWN after LEAVING: it has no request left here. */
     bool has_left;
     bool prefixes_sent; /* The gateway knows the prefix cache as it was at the last report. */
 };
@@ -47,21 +47,22 @@ struct machine_load;     /* See tier_loads.c. */
 
 /* Where a token of an answer comes from, and what happens with it. */
 enum machine_pick_use {
-    MACHINE_PICK_SAMPLED, /* It is the result of a sample. */
+    MACHINE_PICK_SAMPLED, /* The token is sampled. */
     /* The constraint allows only this token, so its row needs no logits and no sample. */
     MACHINE_PICK_CERTAIN,
-    MACHINE_PICK_ENDS, /* It is sampled; the answer ends, as its constraint cannot be followed. */
-    /* It is sampled, but not used: the constraint does not allow the drafted tokens before it, or
-     * its mask could not be made. */
+    /* The token is sampled and ends the answer, because the constraint's mask could not be made. */
+    MACHINE_PICK_ENDS,
+    /* The token is sampled, but not used: the constraint does not allow the drafted tokens before
+     * the token, or its mask could not be made. */
     MACHINE_PICK_UNUSED,
 };
 
-/* A token that a batch adds to the answer of one of its items. */
+/* A token that a batch may add to the answer of one of its items. */
 struct machine_pick {
     uint32_t item; /* Index in machine_batch.items. */
     enum machine_pick_use use;
-    uint32_t sample; /* Index in machine_batch.samples, unless the token is certain. */
-    uint32_t token;  /* Of a certain token: its id. */
+    uint32_t sample; /* Index in machine_batch.samples; not valid with MACHINE_PICK_CERTAIN. */
+    uint32_t token;  /* With MACHINE_PICK_CERTAIN: the token's id. */
 };
 
 /* A batch in flight: the executor's input, and the item that each result belongs to. */
@@ -77,7 +78,8 @@ struct machine_batch {
     struct machine_pick *picks;         /* [sequences_max], in the order of the items. */
     uint32_t pick_count;
     size_t mask_bytes; /* Bytes of all masks together. */
-    /* [sequences_max × machine_draft_final_floats]: final vectors of the rows of the picks. */
+    /* [sequences_max × machine_draft_final_floats]: final vectors of the rows of the picks; NULL =
+     * no draft layer. */
     float *finals;
     struct engine_score *scores; /* [sequences_max]; score i belongs to item score_items[i]. */
     uint32_t *score_items;
@@ -87,14 +89,14 @@ struct machine_batch {
     uint32_t *output_limits;          /* [sequences_max]: most tokens of each item's answer. */
     uint32_t *indices; /* [sequences_max]: index in the answer of the token that each item gives. */
     uint32_t *request_slots; /* [sequences_max]: slot of each item in the request tables. */
-    kv_owner_id *owners; /* [sequences_max]: distinguishes successive requests in the same slot. */
+    kv_owner_id *owners;     /* [sequences_max]: differs between successive requests of a slot. */
     struct prompt_push *pushes; /* [sequences_max]: KV of each item that the stages push. */
 };
 
 struct machine {
     struct machine_options options;
     const struct config_machine *config_entry;
-    struct model_file *file; /* NULL once the weights are loaded. */
+    struct model_file *file; /* The model's file, while the machine opens; then NULL. */
     struct machine_shape shape;
     struct kv_arena arena;           /* Copy of shape.arena. */
     struct executor *executor;       /* Computes the batches and keeps the KV. */
@@ -138,7 +140,7 @@ struct machine {
 
     int64_t weights_us;   /* When the weights were loaded. */
     int64_t now_us;       /* Current time, read at the start of each round of an iteration. */
-    uint32_t event_count; /* Events of connections, transfers and stages in this round. */
+    uint32_t event_count; /* Events in this round, after which another round is needed. */
     bool sends_queued;    /* Messages or writes were queued in this round. */
     bool stats_changed;   /* Statistics may have changed since they were sent last. */
     int64_t stats_due_us; /* Earliest time to send statistics. */
@@ -183,7 +185,7 @@ void machine_gateway_role(struct machine *m, const struct transport_peer *peer,
  * records that the gateway has no request left here (machine_leave_turn). */
 void machine_gateway_shutdown(struct machine *m, const struct transport_peer *peer);
 /* Stops a machine that leaves, if all connected gateways have sent SHUTDOWN and no prompt is left,
- * or if leave_by_us has come. */
+ * or if leave_by_us has passed. */
 void machine_leave_turn(struct machine *m);
 /* Adds prompt tokens and answers to the demand of the gateway, which was added, and of the
  * machine. */
@@ -194,11 +196,11 @@ void machine_gateway_demand_add(struct machine *m, const struct transport_peer *
 void machine_gateways_report(struct machine *m, const struct message_stats *stats);
 
 /* held.c: requests whose constraint is not compiled yet, or whose KV is being loaded. */
-/* Holds back a RESERVE or PREFILL of a gateway until its constraint is compiled and its stored KV
- * is loaded (or its wait for stored KV has ended: kv/tiers/wait_ms). `data` is the encoded message.
- * If there is no memory for the message (64 MiB for all held messages), a request with a constraint
- * that is not compiled is refused, and any other request goes on without stored KV. Returns false
- * if the caller must handle the message now. */
+/* Holds back a RESERVE or PREFILL of a gateway until its constraint is compiled, and its stored KV
+ * is loaded or its wait for stored KV (kv/tiers/wait_ms) has ended. `data` is the encoded message.
+ * Returns false if the caller must handle the message now. If there is no memory for the message
+ * (64 MiB for all held messages), refuses a request whose constraint is not compiled; the result
+ * for any other request is false. */
 bool machine_held_take(struct machine *m, struct transport_peer *gateway,
                        const struct message *message, const uint8_t *data, size_t bytes);
 /* Handles the held messages that can be handled now. */
@@ -306,7 +308,8 @@ void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32
 /* Sends STAGES to a machine that writes KV: which processes of this machine have which layers. */
 void machine_layout_send(struct machine *m, struct transport_peer *writer);
 
-/* batch.c. Starts the batches that the executor can take. */
+/* batch.c. Gives memory to requests that wait for it, and starts the batches that the executor can
+ * take. */
 void machine_batch_start(struct machine *m);
 /* If a prompt in a batch was stopped since the previous call: ends the oldest batch of each path
  * early, if all its items are stopped prompts and the executor can do so. */

@@ -1,8 +1,8 @@
 /* tiers_state: the structs and functions that the files about tiers share. These files decide which
  * KV is stored in tiers (kvcache/tiers/tiers.h) and loaded from them. tiers.c: opening, closing,
  * the event loop's turn, statistics. tier_stores.c: KV on its way to tiers. tier_loads.c: KV on its
- * way from tiers. tier_staging.c: the staging memory (executor/staging.h). No other file includes
- * this header; state.h has the functions for the other files of machine/. Everything runs on the
+ * way from tiers. tier_staging.c: the staging memory (executor/staging.h). The header is private to
+ * these files; state.h has the functions for the other files of machine/. Everything runs on the
  * machine's event loop thread. */
 #ifndef MACHINE_TIERS_STATE_H
 #define MACHINE_TIERS_STATE_H
@@ -13,8 +13,8 @@
 #include "scheduler/tier_loads.h"
 #include "transport/message_tier.h"
 
-/* All loads together use at most 1 / TIERS_BLOCKS_DIVISOR of the machine's blocks. All stores
- * together have the same limit. A load or a store that is alone may use more. */
+/* All loads together use at most 1 / TIERS_BLOCKS_DIVISOR of the machine's blocks, and so do all
+ * stores together. A load without other loads, or a store without other stores, may use more. */
 #define TIERS_BLOCKS_DIVISOR 2
 
 struct tier_store; /* See tier_stores.c. */
@@ -84,8 +84,8 @@ void tier_loads_turn(struct machine_tiers *t);
 /* Called when the KV of the load's slot is in the stage processes or the GPU, or could not be
  * copied. */
 void tier_load_delivered(struct machine_load *load, enum status status);
-/* Marks the loads for which their prompts have waited kv/tiers/wait_ms. Returns true if this call
- * has marked any. */
+/* Marks the loads whose prompts have waited kv/tiers/wait_ms. Returns true if this call has marked
+ * a load. */
 bool tier_loads_late(struct machine_tiers *t);
 void tier_loads_cancel(struct machine_tiers *t); /* Asks the jobs of all loads to end early. */
 /* Frees the loads that are left. Requires that machine_held_close and tier_loads_cancel were
@@ -105,8 +105,8 @@ void tier_slot_give(struct machine_tiers *t, uint32_t slot); /* Frees the slot. 
  * the end of the copy, tier_store_fetched is called. */
 void tier_slot_fetch(struct machine_tiers *t, uint32_t slot, const struct kv_tables *tables,
                      uint32_t window_first, uint32_t first, uint32_t end);
-/* Begins to copy the KV of these spans in the other direction, from the slot to the stage processes
- * or the GPU. At the end of the copy, tier_load_delivered is called. */
+/* Begins to copy KV from the slot to the stage processes or the GPU, with the parameters of
+ * tier_slot_fetch. At the end of the copy, tier_load_delivered is called. */
 void tier_slot_deliver(struct machine_tiers *t, uint32_t slot, const struct kv_tables *tables,
                        uint32_t window_first, uint32_t first, uint32_t end);
 

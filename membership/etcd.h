@@ -1,11 +1,10 @@
 /* etcd: a client that calls etcd's JSON gateway (etcd 3.4 or newer, /v3/…) over libcurl. A client
  * owns its connections and its login. If there are several endpoints (addresses of etcd), a failed
- * call makes the following calls go to the next endpoint. If the config names a user, the client
- * logs in once, and calls wait for the login. If etcd no longer accepts the login, the client logs
- * in again and repeats the call once. registration.c and watch.c make every call, on the event loop
- * thread of their process. The client does not wait for the network, and does not log. It does not
- * repeat calls that failed for other reasons (its callers do), and does not know what the keys
- * mean. */
+ * call makes the following calls go to the next endpoint. If the config names a user, calls wait
+ * until the client has logged in. If etcd no longer accepts the login, the client logs in again and
+ * repeats the call once. registration.c and watch.c make every call, on the event loop thread of
+ * their process. The client does not wait for the network, and does not log. It does not repeat
+ * calls that failed for other reasons (its callers do), and does not know what the keys mean. */
 #ifndef MEMBERSHIP_ETCD_H
 #define MEMBERSHIP_ETCD_H
 
@@ -42,9 +41,8 @@ void etcd_close(struct etcd *client);
 
 /* POSTs `body`, whose reference it takes over, to the current endpoint. `path` must be valid until
  * the call has ended. `on_line` is called for each line of an answer that is a stream; NULL = the
- * answer is not a stream, and each exchange (a login, the call, its repetition) takes at most 5 s.
- * etcd_turn calls the callbacks, with `self` as their first argument. Returns NULL if there is no
- * memory, or if `body` is NULL. */
+ * answer is not a stream, and must arrive within 5 s. etcd_turn calls the callbacks, with `self` as
+ * their first argument. Returns NULL if there is no memory, or if `body` is NULL. */
 struct etcd_call *etcd_call_begin(struct etcd *client, const char *path, json_t *body,
                                   etcd_line on_line, etcd_done on_done, void *self);
 /* Ends the call without a callback; `call` must not be used afterwards. May be called from a
@@ -67,8 +65,8 @@ json_t *etcd_text_encode(const char *text, size_t bytes);
 /* Decodes a base64 text of a reply. The caller frees the NUL-terminated result. NULL = not a base64
  * text, or no memory. */
 char *etcd_text_decode(const json_t *value);
-/* Returns the 64-bit number in the member `key` of an object, which etcd writes as a text; 0 =
- * there is no such number. */
+/* Returns the member `key` of an object as a number (etcd writes 64-bit numbers as texts); 0 =
+ * none. */
 int64_t etcd_number_read(const json_t *object, const char *key);
 
 #endif

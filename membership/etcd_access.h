@@ -1,8 +1,8 @@
 /* etcd_access: how a client of etcd proves its identity (user and password, client certificate),
- * and how it checks etcd's certificate (CA). Each of the three is optional. The password file is
- * read for each login, the other files for each call. So renewed files are used without a restart.
- * Only etcd.c calls the functions, on the event loop thread of its process. This part owns only
- * names. It keeps no secrets in memory and makes no calls to etcd. */
+ * and how it checks etcd's certificate (CA). User, client certificate and CA are optional. The
+ * password file is read for each login, the other files for each call. So renewed files are used
+ * without a restart. etcd.c calls the functions, on the event loop thread of its process. This part
+ * keeps no secrets in memory and makes no calls to etcd. */
 #ifndef MEMBERSHIP_ETCD_ACCESS_H
 #define MEMBERSHIP_ETCD_ACCESS_H
 
@@ -23,8 +23,7 @@ struct etcd_access {
 
 /* Copies the user and the file paths of the keys cluster/etcd_…, and checks that the files can be
  * read. The password file is checked only if there is a user. The password file and the key file
- * must pass the checks of secret_file_open: they belong to the process's user or to root, and give
- * no access to their group or to others. */
+ * must pass the checks of secret_file_open. */
 enum status etcd_access_open(const struct config *config, struct etcd_access *out,
                              struct error *error);
 

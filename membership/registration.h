@@ -32,8 +32,8 @@ struct registration_options {
 /* Begins to register; registration_turn does the work. Errors: see etcd_open. */
 enum status registration_open(const struct registration_options *options, struct registration **out,
                               struct error *error);
-/* Ends the registration. If registration_removed is false, the entry stays until its lease ends.
- * NULL is fine. */
+/* Frees the registration. An entry that was not removed (registration_remove) stays until its lease
+ * ends. NULL is fine. */
 void registration_close(struct registration *r);
 
 /* Returns a descriptor for the caller's epoll set; the registration owns it. */

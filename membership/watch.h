@@ -1,5 +1,5 @@
-/* watch: reports to a gateway the machines that are registered in etcd: first all of them, then
- * each change. It owns a list of the entries in etcd. While etcd does not answer, no machine is
+/* watch: reports to a gateway the machines that are registered in etcd: first all machines, then
+ * changes. A watch owns a list of the entries in etcd. While etcd does not answer, no machine is
  * reported as gone. The gateway (server/serve*.c) makes every call, on its event loop thread. Watch
  * repeats failed calls without limit, and ignores entries beyond the first 4096. It does not wait
  * for the network, does not log, writes nothing to etcd (see registration.h), and does not connect

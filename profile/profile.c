@@ -217,6 +217,24 @@ double profile_stage_token_us(const struct profile *p, const struct profile_devi
     return us;
 }
 
+/* Positions that attention reads for the prompts are spread over all rows. */
+double profile_stage_us(const struct profile *p, const struct profile_device *d, uint32_t first,
+                        uint32_t last, const struct profile_work *work)
+{
+    const double prompts = work->prompt_tokens, decodes = work->decodes, rows = prompts + decodes;
+    if (decodes == 0)
+        return prompts > 0 ? profile_stage_prompt_us(p, d, first, last, prompts,
+                                                     work->prompt_context, work->prompts_ending)
+                           : 0;
+    if (prompts == 0)
+        return profile_stage_token_us(p, d, first, last, decodes, work->decode_context);
+    const double context = prompts / rows * (work->prompt_context + prompts / 2) - rows / 2;
+    return profile_stage_prompt_us(p, d, first, last, rows, context,
+                                   work->prompts_ending + decodes) +
+           profile_token_us(p, d, first, last, decodes, work->decode_context) -
+           profile_token_us(p, d, first, last, decodes, 0);
+}
+
 uint64_t profile_kv_block_token_bytes(const struct profile *p)
 {
     return p->model.kv_bytes_per_token *

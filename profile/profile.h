@@ -50,14 +50,18 @@ struct profile_layer {
     struct profile_grid token;  /* Rows are sequences of a decode step. */
 };
 
-/* A batch that was measured as a whole, to check the sum of the measured times of its parts. */
+/* A batch that was measured as a whole, to check what is estimated from measured parts. */
 struct profile_check {
     bool prompt; /* true = `rows` are tokens of a prompt; false = sequences of a decode step. */
     double rows;
     double context;     /* Cached tokens of the prompt, or of each sequence. */
+    uint32_t decodes;   /* With `prompt`: decodes in the batch, too. */
     double measured_us; /* Measured time of the whole batch. */
-    double sum_us;      /* Sum of the measured times of the parts. */
+    double sum_us;      /* Time that profile_stage_us gives for the batch. */
 };
+
+/* Cached tokens of each of the `decodes` of a check. */
+#define PROFILE_CHECK_DECODE_CONTEXT 128
 
 /* The routed experts of a model's layers. All zeros = the model has none. */
 struct profile_experts {
@@ -122,6 +126,7 @@ struct profile {
         uint64_t layer_weight_bytes[LIMIT_LAYERS]; /* By layer. */
         uint64_t embedding_bytes;                  /* Of the embedding matrix. */
         uint64_t vocabulary_bytes;   /* Of the vocabulary matrix and the final norm. */
+        double vocabulary_layers;    /* Weights of the vocabulary matrix / those of a layer. */
         bool tied;                   /* The embedding matrix is also the vocabulary matrix. */
         uint64_t kv_bytes_per_token; /* KV of one token in one layer. */
         bool kv_copied;              /* Each rank of a stage has the whole KV (latent attention). */
@@ -193,6 +198,21 @@ double profile_token_us(const struct profile *p, const struct profile_device *d,
  * tokens. The result may be negative. */
 double profile_batch_context(const uint32_t *tokens, const uint32_t *contexts, uint32_t count);
 
+/* The rows of a batch. */
+struct profile_work {
+    uint32_t prompt_tokens;  /* Sum over all prompts of the batch. */
+    double prompt_context;   /* Result of profile_batch_context. */
+    uint32_t prompts_ending; /* Prompts that end in the batch, so that a token is sampled. */
+    uint32_t decodes;        /* Decodes of the batch; each computes one token. */
+    double decode_context;   /* Cached tokens of a decode, the mean over the decodes. */
+};
+
+/* Returns the time of a stage of the layers [first, last) for a batch; 0 without rows. A batch of
+ * prompts alone takes profile_stage_prompt_us, a batch of decodes alone profile_stage_token_us. In
+ * a batch of prompts and decodes, a decode counts as one more row of the prompts, and adds the
+ * attention to its context, as in a decode step. */
+double profile_stage_us(const struct profile *p, const struct profile_device *d, uint32_t first,
+                        uint32_t last, const struct profile_work *work);
 /* Returns the time of a stage of the layers [first, last) for a batch: the sum of batch_us, of
  * profile_prompt_us, of the embedding matrix in the first stage, and of the vocabulary matrix for
  * `sampled` prompts (0 = none) in the last stage. */

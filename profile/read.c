@@ -314,10 +314,12 @@ static bool checks(struct reader *r, const json_t *list, struct profile_device *
         struct profile_check *check = &out->checks[out->check_count++];
         char phase[8];
         size_t inner = path_push(r, "[%zu]", i);
-        if (!object_known(r, object, "phase rows context measured_us sum_us ") ||
+        if (!object_known(r, object, "phase rows context decodes measured_us sum_us ") ||
             !text_at(r, object, "phase", 1, phase, sizeof(phase)) ||
             !number_at(r, object, "rows", 1, ROWS_MAX, &check->rows) ||
             !number_at(r, object, "context", 0, ROWS_MAX, &check->context) ||
+            !(json_object_get(object, "decodes") == NULL ||
+              u32_at(r, object, "decodes", 0, LIMIT_BATCH_SEQUENCES, &check->decodes)) ||
             !number_at(r, object, "measured_us", 0, US_MAX, &check->measured_us) ||
             !number_at(r, object, "sum_us", 0, US_MAX, &check->sum_us))
             return false;
@@ -490,11 +492,21 @@ static bool experts(struct reader *r, const json_t *object, struct profile_exper
     return true;
 }
 
+/* Profiles of earlier releases lack the key. */
+static bool vocabulary_layers(struct reader *r, const json_t *object, struct profile *p)
+{
+    const double layer = (double)p->model.layer_weight_bytes[0];
+    p->model.vocabulary_layers = layer > 0 ? (double)p->model.vocabulary_bytes / layer : 0;
+    return json_object_get(object, "vocabulary_layers") == NULL ||
+           number_at(r, object, "vocabulary_layers", 0, (double)WEIGHTS_MAX,
+                     &p->model.vocabulary_layers);
+}
+
 static bool model(struct reader *r, const json_t *object, struct profile *p)
 {
     static const char known[] =
         "name metadata_hash layer_count hidden vocab layer_weight_bytes embedding_bytes "
-        "vocabulary_bytes tied kv_bytes_per_token kv_copied layer_groups experts "
+        "vocabulary_bytes vocabulary_layers tied kv_bytes_per_token kv_copied layer_groups experts "
         "boundary_bytes_per_token ";
     const uint64_t limit = (uint64_t)WEIGHTS_MAX;
     const uint64_t token = (uint64_t)TOKEN_MAX;
@@ -508,7 +520,7 @@ static bool model(struct reader *r, const json_t *object, struct profile *p)
                 layer_weights(r, json_object_get(object, "layer_weight_bytes"), p) &&
                 whole_at(r, object, "embedding_bytes", 0, limit, &p->model.embedding_bytes) &&
                 whole_at(r, object, "vocabulary_bytes", 0, limit, &p->model.vocabulary_bytes) &&
-                bool_at(r, object, "tied", &p->model.tied) &&
+                vocabulary_layers(r, object, p) && bool_at(r, object, "tied", &p->model.tied) &&
                 whole_at(r, object, "kv_bytes_per_token", 1, token, &p->model.kv_bytes_per_token) &&
                 (json_object_get(object, "kv_copied") == NULL ||
                  bool_at(r, object, "kv_copied", &p->model.kv_copied)) &&

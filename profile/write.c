@@ -53,8 +53,8 @@ static void checks(FILE *file, const struct profile_device *d)
         const struct profile_check *c = &d->checks[i];
         fprintf(file,
                 "%s\n    {\"phase\": \"%s\", \"rows\": %.9g, \"context\": %.9g, "
-                "\"measured_us\": %.9g, \"sum_us\": %.9g}",
-                i > 0 ? "," : "", c->prompt ? "prompt" : "token", c->rows, c->context,
+                "\"decodes\": %" PRIu32 ", \"measured_us\": %.9g, \"sum_us\": %.9g}",
+                i > 0 ? "," : "", c->prompt ? "prompt" : "token", c->rows, c->context, c->decodes,
                 c->measured_us, c->sum_us);
     }
     fprintf(file, "]");
@@ -169,9 +169,9 @@ static void model(FILE *file, const struct profile *p)
     layer_weights(file, p);
     fprintf(file,
             ",\n  \"embedding_bytes\": %" PRIu64 ", \"vocabulary_bytes\": %" PRIu64
-            ", \"tied\": %s,\n  \"kv_bytes_per_token\": %" PRIu64,
-            p->model.embedding_bytes, p->model.vocabulary_bytes, p->model.tied ? "true" : "false",
-            p->model.kv_bytes_per_token);
+            ", \"vocabulary_layers\": %.9g, \"tied\": %s,\n  \"kv_bytes_per_token\": %" PRIu64,
+            p->model.embedding_bytes, p->model.vocabulary_bytes, p->model.vocabulary_layers,
+            p->model.tied ? "true" : "false", p->model.kv_bytes_per_token);
     if (p->model.kv_copied)
         fprintf(file, ", \"kv_copied\": true");
     layer_groups(file, &p->model.groups);

@@ -1,8 +1,8 @@
 /* prompt_links: the links from this machine to the token machines that it writes KV to. A struct
- * prompt_links owns the connections to these machines. It connects when a gateway sends the message
- * PEER, tries again with increasing pauses, reports the state of each link, and measures the speed
- * of each link. machine/ and the prompt pool call it, on the machine's event loop thread. It writes
- * no KV, and does not choose the machines of a request.
+ * prompt_links owns the connections to these machines. This part connects when a gateway sends the
+ * message PEER, tries again with increasing pauses, and reports the state and the measured speed of
+ * each link. machine/ and the prompt pool call it, on the machine's event loop thread. It writes no
+ * KV, and does not choose the machines of a request.
  *
  * A link is up when two conditions hold. The token machine is connected and has sent the message
  * STAGES. And every process of this machine that writes KV is connected to the token machine's
@@ -18,25 +18,24 @@
 struct prompt_links;
 
 struct prompt_links_options {
-    /* Name of this machine; must outlive the links. A PEER with this name makes no connection; its
-     * link is reported as up, because the KV then stays on this machine. */
+    /* Name of this machine; must outlive the links. A PEER with this name makes no connection, and
+     * is reported as a link that is up. */
     const char *name;
     struct transport *transport;
     /* Called when the state of a link or its text has changed, and when a gateway sends PEER for a
      * link that is up. The function sends the message LINK to all gateways. */
     void (*link_changed)(void *self, const struct message_link *link);
-    /* Called for the first measured speed of a link. Called later, at most once a second, when the
-     * speed, the latency or their error differs clearly from what was reported last. The function
-     * sends the message LINK to all gateways. */
+    /* Called when the speed of a link is measured for the first time or has changed clearly. The
+     * function sends the message LINK to all gateways. */
     void (*link_measured)(void *self, const struct message_link *link);
     /* Called when a link's connection has ended, also if the link was never up. No write to `peer`
-     * is in flight any longer. `peer` only identifies the connection: the transport may have freed
-     * the memory of `peer`. `text` says why the connection ended. */
+     * is in flight any longer. `peer` only identifies the connection: its memory may be freed.
+     * `text` says why the connection ended. */
     void (*peer_lost)(void *self, struct transport_peer *peer, const char *text);
     /* Called when the token machine `machine` is connected and has sent its processes, `stages`.
-     * `target` is the machine's number, which stays the same while a gateway wants the link. The
-     * function connects the processes of this machine with those of the token machine. Then, during
-     * the call or later, it calls prompt_links_target_prepared. */
+     * `target` is the machine's number, which stays the same until the link is removed
+     * (prompt_links_peer_set). The function connects the processes of this machine with those of
+     * the token machine. Then, during the call or later, it calls prompt_links_target_prepared. */
     void (*target_prepare)(void *self, uint32_t target, const struct message_peer *machine,
                            struct transport_peer *peer, const struct message_stages *stages);
     /* Ends the connections that `target_prepare` made for the target, if there are any. Called
@@ -58,7 +57,7 @@ void prompt_links_close(struct prompt_links *links);
  * - Known address, or a link that is up and that another gateway wants: keeps the link and its
  *   address. If the link is up, it is reported again. If the link waits for its next attempt, it is
  *   tried at the next prompt_links_turn, and the result is reported.
- * - Other address: ends the connection and connects to the new address.
+ * - Another address, in all other cases: ends the connection and connects to the new address.
  * - Empty address: the gateway no longer has the machine. The link ends if no other gateway wants
  *   the link.
  * Returns ST_NO_RESOURCE if there are already LIMIT_MACHINES links, ST_INVALID if the machine has
@@ -81,12 +80,12 @@ struct transport_peer *prompt_links_find(const struct prompt_links *links, const
  * below LIMIT_STAGE_PATHS. */
 bool prompt_links_has_path(const struct prompt_links *links, uint32_t target, uint32_t path);
 
-/* Measure the link to the target. Call prompt_links_written when bytes are written to the target,
- * prompt_links_flush_begun when a flush of everything written so far begins, and
- * prompt_links_flushed when the flush with this cookie has ended with ST_OK. */
+/* Call it when bytes are written to the target. This call and the next two measure the link. */
 void prompt_links_written(struct prompt_links *links, uint32_t target, uint64_t bytes,
                           int64_t now_us);
+/* Call it when a flush of everything written to the target so far begins. */
 void prompt_links_flush_begun(struct prompt_links *links, uint32_t target, uint64_t cookie);
+/* Call it when the flush with this cookie has ended with ST_OK. */
 void prompt_links_flushed(struct prompt_links *links, uint32_t target, uint64_t cookie,
                           int64_t now_us);
 
@@ -106,8 +105,8 @@ void prompt_links_target_prepared(struct prompt_links *links, uint32_t target, b
 void prompt_links_stages_take(struct prompt_links *links, struct transport_peer *peer,
                               const struct message_stages *stages, int64_t now_us);
 void prompt_links_peer_up(struct prompt_links *links, struct transport_peer *peer, int64_t now_us);
-/* Call it when KV begins to travel to the peer over another transport, which `text` names. Forgets
- * the measured speed, and reports the new text if the link is up. */
+/* Call it when KV begins to travel to the peer in another way, which `text` names. Forgets the
+ * measured speed, and reports `text` if the link is up. */
 void prompt_links_transport_changed(struct prompt_links *links, struct transport_peer *peer,
                                     const char *text);
 void prompt_links_peer_down(struct prompt_links *links, struct transport_peer *peer,

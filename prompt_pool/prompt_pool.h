@@ -45,22 +45,23 @@ struct prompt_pool_calls {
     /* Queues an encoded message TOKENS for a peer. */
     void (*send_tokens)(void *self, struct transport_peer *peer,
                         const struct message_buffer *tokens);
-    /* The next three functions are called for a prompt whose KV stays on this machine. local_blocks
-     * stores the blocks that the token pool has reserved for the request, or returns ST_NOT_FOUND.
-     * The blocks stay reserved until the pool calls local_ready (the KV is complete) or
-     * local_aborted (the blocks are no longer needed). */
+    /* For a prompt whose KV stays on this machine: stores the blocks that the token pool has
+     * reserved for the request, or returns ST_NOT_FOUND. The blocks stay reserved until the pool
+     * calls local_ready or local_aborted. */
     enum status (*local_blocks)(void *self, const struct message_request *request,
                                 struct prompt_local *out);
+    /* The KV of the prompt is complete in these blocks. */
     void (*local_ready)(void *self, const struct message_kv_ready *ready, int64_t now_us);
+    /* The prompt pool no longer uses these blocks. */
     void (*local_aborted)(void *self, const struct message_request *request);
     /* Hands the full blocks of an answer that this machine generates to the prefix cache. */
     void (*publish)(void *self, const struct message_request *request);
     /* Stores in *out the blocks of the spans [first, end) in layers with a window, of an answer
-     * that this machine generates. out NULL = only looks for them. Returns false if the answer no
-     * longer has them. */
+     * that this machine generates. out NULL = does not store the blocks. Returns false if the
+     * answer no longer has these blocks. */
     bool (*windows_find)(void *self, const struct message_request *request, uint32_t first,
                          uint32_t end, struct kv_tables *out);
-    /* Writes KV to another machine, as kv_targets_push does. Never called with
+    /* Writes KV to another machine, as kv_targets_push does. Called only without
      * options.stages_push. */
     enum status (*push)(void *self, struct kv_push *push, uint32_t layer_end);
     /* Makes the stages write the KV of a copy, in all layers. Called only with options.stages_push.
@@ -92,9 +93,8 @@ struct prompt_pool_options {
     uint32_t hidden;         /* Elements of a token's vector. */
     uint32_t context_tokens; /* Most tokens of a request's context. */
     uint8_t transfer_mode;   /* enum message_transfer_mode: for requests with TRANSFER_AUTO. */
-    /* Used if both the request and `transfer_mode` say TRANSFER_AUTO: prompts of at least this
-     * length are sent layer-wise. UINT32_MAX = the measured speeds decide (scheduler/layerwise.h).
-     */
+    /* With TRANSFER_AUTO in the request and in `transfer_mode`, prompts of at least this length are
+     * sent layer-wise. UINT32_MAX = the measured speeds decide (scheduler/layerwise.h). */
     uint32_t layerwise_threshold_tokens;
     struct grammar_cache *grammars; /* For constrained answers; NULL = these requests fail. */
     struct sched_paths *paths;      /* The paths through this machine's stages; NULL = one path. */
@@ -111,23 +111,22 @@ enum status prompt_pool_open(const struct prompt_pool_options *options, struct p
 /* Frees the requests and their blocks, without sending messages. NULL is fine. */
 void prompt_pool_close(struct prompt_pool *pool);
 
-/* Handle the messages PREFILL and CANCEL of a gateway. If a PREFILL cannot be admitted, the gateway
- * gets FAILED. If blocks are reserved for the answer, they are given up: the token machine gets
- * KV_ABORTED, if its link is up, or calls.local_aborted is called. They are not given up if the
- * pool already has the request, or if the token machine has withdrawn it. A CANCEL of a request
- * that is not in the pool has no effect. */
+/* Handles PREFILL of a gateway. If the request cannot be admitted, the gateway gets FAILED. Blocks
+ * that are reserved for the request are then given up: the token machine gets KV_ABORTED if its
+ * link is up, or calls.local_aborted is called. Blocks stay reserved if the pool already has the
+ * request, or if the token machine has withdrawn the request. */
 void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gateway,
                          const struct message_prefill *prefill, int64_t now_us);
+/* Handles CANCEL of a gateway. No effect if the request is not in the pool. */
 void prompt_pool_cancel(struct prompt_pool *pool, const struct message_request *request);
 
 /* Handles CANCEL of a token machine that has given up the request. If the pool has the request,
- * cancels the request and returns true; KV_ABORTED follows when the request's writes have arrived.
- * Else returns false, and the caller sends KV_ABORTED at once. A PREFILL of the request that
- * arrives later then fails, unless many other requests have been withdrawn since. */
+ * cancels the request and returns true; KV_ABORTED follows when the request's writes have ended.
+ * Else returns false: the caller sends KV_ABORTED at once, and the pool refuses a PREFILL of the
+ * request that arrives later (unless many other requests were withdrawn in between). */
 bool prompt_pool_withdraw(struct prompt_pool *pool, const struct message_request *request);
 
-/* Returns true if the request is in the pool, its KV stays on this machine, and neither local_ready
- * nor local_aborted has been called for it. */
+/* Returns true if the request is in the pool and still uses blocks of this machine's token pool. */
 bool prompt_pool_has_local(const struct prompt_pool *pool, const struct message_request *request);
 uint32_t prompt_pool_count(const struct prompt_pool *pool); /* Number of requests in the pool. */
 /* Returns the number of requests for which this pool has taken blocks. Requests whose KV stays on
@@ -136,9 +135,9 @@ uint32_t prompt_pool_holder_count(const struct prompt_pool *pool);
 
 /* Cancels the requests of a gateway whose connection has ended. NULL = of all gateways. */
 void prompt_pool_gateway_gone(struct prompt_pool *pool, const struct transport_peer *gateway);
-/* Call it when the connection to the token machine `target` has ended, which `text` explains.
- * Requests that do not need the token machine, because their answer has ended with the first token,
- * are completed; other requests of the target fail. */
+/* Call it when the connection to the token machine `target` has ended. `text`: why it has ended.
+ * Requests whose answer has ended with the first token are completed; other requests of the target
+ * fail. */
 void prompt_pool_target_down(struct prompt_pool *pool, const struct transport_peer *target,
                              const char *text, int64_t now_us);
 /* Call it when a flush (calls.flush) with this cookie has ended. status ST_OK = everything that was
@@ -147,23 +146,21 @@ void prompt_pool_target_down(struct prompt_pool *pool, const struct transport_pe
 void prompt_pool_flushed(struct prompt_pool *pool, uint64_t cookie, enum status status,
                          int64_t now_us);
 
-/* Look up and release prefixes in the prefix cache. Call prompt_pool_prefixes_enter before
- * sched_machine_batch_next of the path, and prompt_pool_prefixes_leave after it. batch_tokens: most
- * prompt tokens of the batch. prompt_pool_prefixes_enter looks up the prefixes of the prompts that
- * may be in the batch, and tells the scheduler how many tokens of each of these prompts are left to
- * compute. prompt_pool_prefixes_leave releases the prefixes of the prompts that are not in the
- * batch. */
+/* Call it before sched_machine_batch_next of the path: looks up the prefixes of the prompts that
+ * may be in the batch, and tells the scheduler how many tokens of these prompts are left to
+ * compute. batch_tokens: most prompt tokens of the batch. */
 void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t path, uint32_t batch_tokens);
+/* Call it after sched_machine_batch_next: releases the prefixes of prompts that are not in the
+ * batch. */
 void prompt_pool_prefixes_leave(struct prompt_pool *pool);
 
 /* The KV that the stages of a machine push for one chunk. Each stage pushes the KV of its own
- * layers in the spans [first_span, first_span + span_count) of the prompt: in layers without a
- * window, the spans from full_first on; in layers with a window, the spans from window_first on. */
+ * layers in the spans [first_span, first_span + span_count) of the prompt. */
 struct prompt_push {
     uint32_t span_count;   /* 0 = nothing to push. */
     uint32_t first_span;   /* First span of the prompt that is pushed. */
-    uint32_t full_first;   /* First span that layers without a window push. */
-    uint32_t window_first; /* First span that layers with a window push. */
+    uint32_t full_first;   /* Layers without a window push the spans from this span on. */
+    uint32_t window_first; /* Layers with a window push the spans from this span on. */
     uint32_t target;       /* Number of the token machine in prompt_links. */
     uint32_t path;         /* Path through the token machine's stages. */
     /* The token machine's block for span i in layer group g is blocks[g * stride + i]. */
@@ -212,13 +209,13 @@ void prompt_pool_token_us_set(struct prompt_pool *pool, double token_us);
 struct sched_layerwise prompt_pool_layerwise(const struct prompt_pool *pool, uint32_t target);
 
 /* Prepares a prompt item (chunk) of a batch that is about to run, and describes the chunk in *out.
- * At its first chunk, a prompt takes its blocks, except if it uses blocks of the token pool.
+ * With its first chunk, a prompt takes its blocks, unless it uses blocks of the token pool.
  * Requires that the request is not stopped. */
 void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_item *item,
                              int64_t now_us, struct prompt_chunk *out);
-/* Call it when the first `layers` layers of the running batch are computed. For the layer-wise
- * requests of the batch, the function pushes these layers, as far as they are not pushed yet. No
- * effect with options.stages_push. */
+/* Call it when the first `layers` layers of the running batch are computed. Pushes these layers for
+ * the batch's layer-wise requests, except layers that are pushed already. No effect with
+ * options.stages_push. */
 void prompt_pool_layers_done(struct prompt_pool *pool, uint32_t layers, int64_t now_us);
 /* Take the results of a batch. The caller calls, in this order:
  * - sched_machine_batch_done;
@@ -235,8 +232,7 @@ void prompt_pool_chunk_done(struct prompt_pool *pool, const struct sched_batch_i
  * that the KV of the chunk is not complete. Requires that the request is stopped. */
 void prompt_pool_chunk_abandoned(struct prompt_pool *pool, const struct sched_batch_item *item);
 /* Handles the prompts whose last chunk is done, and the copies: sends first tokens and embeddings,
- * pushes the KV that is not pushed yet, and flushes. This work is not part of
- * prompt_pool_chunk_done, so that the next batch can start before it. */
+ * pushes the KV that is not pushed yet, and flushes. The next batch can begin before this call. */
 void prompt_pool_results_send(struct prompt_pool *pool, int64_t now_us);
 
 /* Returns true if, since the previous call, a request was stopped (cancelled or failed) while a
@@ -249,8 +245,8 @@ bool prompt_pool_is_stopped(struct prompt_pool *pool, sched_slot slot);
 /* Adds the pool's counters to `stats`. */
 void prompt_pool_stats_add(const struct prompt_pool *pool, struct message_stats *stats);
 /* Adds to *out the load from all gateways except `gateway`: the number of prompts that are not
- * computed yet, the tokens of these prompts after their cached spans, and the KV memory of all
- * requests that take blocks of their own, in tokens. */
+ * computed yet, the tokens of these prompts after their cached spans, and the KV memory of the
+ * pool's requests in tokens. */
 void prompt_pool_load_add(const struct prompt_pool *pool, const struct transport_peer *gateway,
                           struct message_others *out);
 

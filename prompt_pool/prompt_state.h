@@ -1,7 +1,7 @@
 /* prompt_state: the prompt pool's table of requests, and the functions that the .c files of
  * prompt_pool/ share (except prompt_links.c and push_meter.c, which know no requests).
  *
- * A request that was admitted ends in one of two ways, or when the pool is closed:
+ * A request ends in one of two ways:
  * - Delivered: its results are sent to the gateway (first token, scores, embedding) and its KV is
  *   flushed. Then KV_READY is sent to the token machine (KV_ABORTED if no token is left to
  *   generate), and PREFILLED to the gateway. Without a token machine, nothing is flushed and only
@@ -10,12 +10,12 @@
  *   writes that were issued, and then sends KV_ABORTED to the token machine. If the connection to
  *   the token machine has ended, neither KV_READY nor KV_ABORTED is sent.
  *
- * In both cases the request's blocks are freed only when no write from them is in flight and no
- * batch uses them. If the KV stays on this machine, the pool calls local_ready or local_aborted
- * instead of sending KV_READY or KV_ABORTED, and flushes nothing.
+ * The request's blocks are freed when no write from these blocks is in flight and no batch uses
+ * them. If the KV stays on this machine, the pool calls local_ready or local_aborted instead of
+ * sending KV_READY or KV_ABORTED, and flushes nothing.
  *
- * Only prompt_pool/ and its tests include this header. All functions run on the machine's event
- * loop thread. They compute nothing, and own no connection: they send through options.calls. */
+ * All functions run on the machine's event loop thread. They compute nothing, and own no
+ * connection: they send through options.calls. */
 #ifndef PROMPT_POOL_PROMPT_STATE_H
 #define PROMPT_POOL_PROMPT_STATE_H
 
@@ -24,7 +24,7 @@
 #include "prompt_pool/prompt_pool.h"
 #include "scheduler/slots.h"
 
-/* States of a request. The legal transitions, which only prompt_request_state_set makes:
+/* States of a request. The legal transitions:
  *
  *   FREE -> QUEUED -> COMPUTING -> COMPUTED -> FLUSHING
  *                       |    |         |          |
@@ -60,8 +60,8 @@ struct prompt_request {
     struct sampling sampling;
     struct grammar_answer *answer; /* State of the answer's constraint; NULL = no constraint. */
     uint32_t output_limit;         /* Most tokens of the answer. */
-    /* The prompt is computed in blocks that the token pool of this machine has reserved, and
-     * neither local_ready nor local_aborted has been called yet. */
+    /* The prompt is computed in blocks that the token pool of this machine has reserved; false when
+     * the pool no longer needs these blocks. */
     bool local;
     bool wants_scores; /* The gateway wants the scores of the prompt's tokens. */
     uint8_t pooling;   /* enum pooling; POOLING_NONE = the gateway wants no embedding. */
@@ -79,8 +79,8 @@ struct prompt_request {
     bool stages_flush;        /* The last push was passed to the stages, which flush after it. */
     enum status write_status; /* Status of the latest push; < 0 = no more pushes are made. */
 
-    /* [options.hidden]: sum of the vectors that count for the embedding and are computed. NULL =
-     * the gateway wants no embedding. */
+    /* [options.hidden]: sum of the computed vectors that count for the embedding. NULL = the
+     * gateway wants no embedding. */
     int64_t *embedding;
     /* [prompt_count]: the prompt's tokens. The allocation also holds targets.ids, `rules`,
      * `layer_us` and, unless the token pool has reserved the blocks, tables.ids. */
@@ -91,7 +91,7 @@ struct prompt_request {
      * layers with a window from span window_first on. KV_BLOCK_NONE for the spans before. */
     struct kv_tables targets;
     /* Number of the prompt's first spans that are not pushed in layers without a window, because
-     * the token machine already has their KV. */
+     * the token machine already has the KV of these spans. */
     uint32_t target_held_spans;
     /* This machine's blocks. tables.cached_spans = spans that were found in a prefix cache: this
      * pool's, or the token pool's if `local`. */
@@ -202,9 +202,9 @@ void prompt_request_state_set(struct prompt_request *request, enum prompt_reques
 void prompt_request_fail(struct prompt_pool *pool, struct prompt_request *request,
                          enum status status, const char *text);
 /* Stops the request. If the request is in no batch and has no pending write, the function calls
- * prompt_push_abort and frees the request's slot. If it is in no batch and has pending writes, the
- * function begins a flush, unless a flush is pending. Call the function again when a batch or a
- * flush of a stopped request has ended. */
+ * prompt_push_abort and frees the request's slot. If the request is in no batch and has pending
+ * writes, the function begins a flush, unless a flush is pending. Call the function again when a
+ * batch or a flush of a stopped request has ended. */
 void prompt_request_stop(struct prompt_pool *pool, struct prompt_request *request);
 /* Ends the prompt phase: sends PREFILLED to the gateway, if it is connected, and frees the
  * request's slot. */
@@ -226,15 +226,14 @@ static inline uint32_t prompt_request_blocks_left(const struct prompt_pool *pool
 /* Returns the number of prompt tokens after the cached spans. */
 uint32_t prompt_prefix_tokens_left(const struct prompt_pool *pool,
                                    const struct prompt_request *request);
-/* Adds the prompt's length and its cached tokens to the counters, if the prefix cache was read.
- * Called when the prompt's first chunk starts. */
+/* Adds the prompt's length and its cached tokens to the counters of the prefix cache. No effect if
+ * the prompt does not read the prefix cache. */
 void prompt_prefix_stats_add(struct prompt_pool *pool, const struct prompt_request *request);
-/* Marks the request's own blocks as live and adds the full ones to the prefix cache, if there is
- * one. Requires own blocks and that the whole prompt is computed. */
+/* Marks the request's own blocks as live and adds the full blocks to the prefix cache, if there is
+ * one. Requires own blocks (prompt_request_has_blocks) and that the whole prompt is computed. */
 void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request);
-/* Adds the full blocks that are computed to the prefix cache, so that they need not be computed
- * again when the request returns. No effect without a prefix cache, without own blocks, or after
- * PROMPT_COMPUTED. */
+/* Adds the full blocks that are computed to the prefix cache. No effect without a prefix cache,
+ * without own blocks, or after PROMPT_COMPUTED. */
 void prompt_prefix_keep(struct prompt_pool *pool, struct prompt_request *request);
 /* Frees the request's own blocks, and ends its reading of the prefix cache. */
 void prompt_prefix_free(struct prompt_pool *pool, struct prompt_request *request);
@@ -243,7 +242,7 @@ void prompt_prefix_free(struct prompt_pool *pool, struct prompt_request *request
 
 /* Begins a copy (copied_generation of PREFILL): the state changes from PROMPT_QUEUED to
  * PROMPT_COMPUTED, and prompt_pool_results_send pushes the KV. Returns ST_NOT_FOUND if this machine
- * does not have all of the KV; ST_INVALID without a prefix cache, without a token machine, or if
+ * does not have all the KV, or ST_INVALID without a prefix cache, without a token machine, or if
  * the last block is not full. After an error the caller frees the request's slot. */
 enum status prompt_copy_begin(struct prompt_pool *pool, struct prompt_request *request,
                               const struct message_prefill *prefill, int64_t now_us,

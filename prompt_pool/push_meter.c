@@ -1,4 +1,15 @@
-/* push_meter: see the header. */
+/* push_meter: each write i before a flush gives a bound. The bytes from write i to the flush have
+ * arrived when the flush ends, so
+ *
+ *     end of the flush - begin of write i >= latency + bytes from write i on / bandwidth.
+ *
+ * For most writes, the left side is longer, because the link was idle between write i and the end
+ * of the flush. For the first write after which the link was never idle, both sides are about
+ * equal. This write gives the highest bandwidth of all writes. Its bytes and its time are one
+ * transfer of link_speed.h.
+ *
+ * If all written bytes have arrived, a new write forgets all earlier writes. If the memory is full,
+ * a new write first forgets every second write. */
 #include "prompt_pool/push_meter.h"
 
 #include <string.h>

@@ -1,17 +1,8 @@
 /* push_meter: measures one link while KV is written to another machine. The owner reports each
  * write, each flush, and the end of each flush.
  *
- * Between layers a link is idle, and the link also carries the writes of other requests. So the
- * time from a request's first write to the end of its flush does not show the link's speed. But
- * each write i before a flush gives a bound: the bytes from write i to the flush have arrived when
- * the flush ends, so
- *
- *     end of the flush - begin of write i >= latency + bytes from write i on / bandwidth.
- *
- * For most writes, the left side is longer, because the link was idle for some time between write i
- * and the end of the flush. For the first write after which the link was never idle, the two sides
- * are about equal. This write gives the highest bandwidth of all writes. Its bytes and its time are
- * one transfer of link_speed.h.
+ * Times in which the link was idle do not count: for each flush, the meter finds the writes after
+ * which the link was not idle, and records their bytes and time as one transfer of link_speed.h.
  *
  * The machine's event loop thread owns each meter (prompt_links.c). A meter sends nothing, reads no
  * clock, and knows no requests. */
@@ -22,11 +13,9 @@
 
 #include <stdbool.h>
 
-/* Most writes that are remembered. If everything that was written has arrived, a new write forgets
- * all earlier writes. If the memory is full, a new write first forgets every second write. */
+/* Most writes that are remembered. */
 #define PUSH_METER_WRITES 32
-/* Most flushes that are remembered until they end. If the memory is full, a new flush first forgets
- * the oldest flush. */
+/* Most flushes that are remembered until they end. One flush more replaces the oldest flush. */
 #define PUSH_METER_FLUSHES 32
 
 struct push_meter_write {

@@ -3,29 +3,27 @@
  * and the simulator call the functions, which keep no state; any thread may call them. They start
  * no copy.
  *
- * At most once per interval (kv/checkpoint_ms), the full blocks of an answer's context that the
- * second machine lacks are copied to the second machine. Many blocks are divided into several
- * copies. The first copy can wait up to an interval, because the machine that computed the prompt
- * still keeps the prompt's KV. */
+ * An interval (kv/checkpoint_ms) after a copy of an answer has begun, the next copy is due. A copy
+ * sends the full blocks of the answer's context that the second machine lacks. If one copy may not
+ * send all these blocks, the next copy follows at once. */
 #ifndef SCHEDULER_CHECKPOINT_H
 #define SCHEDULER_CHECKPOINT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Time until the next check for answers whose copy is due but waits for a full block or for a link.
- * The end of another copy causes an earlier check. */
+/* Time until the next check of answers whose copy is due but must wait, for example for a full
+ * block. */
 #define SCHED_CHECKPOINT_CHECK_US 20000
-/* Pause of an answer's copies after a copy has failed, or if no machine can keep a copy. */
+/* Least time until an answer's next copy if a copy has failed, or if no machine can keep a copy. */
 #define SCHED_CHECKPOINT_PAUSE_US 500000
-/* Most spans of layers without a window that one copy sends, so that no machine writes for long at
- * a time; the next part follows at once. The blocks of layers with a window are not divided,
- * because they are useful only together. */
+/* Most spans that one copy sends in layers without a window, so that no machine writes for long at
+ * a time. In layers with a window, one copy sends all blocks, which are useful only together. */
 #define SCHED_CHECKPOINT_BLOCKS_MAX 16
 
 /* Returns the time at which the first copy of an answer that begins at now_us is due: half an
- * interval to a whole interval later. `number` is the request's number. Answers that begin together
- * get different times, because multiples of the golden ratio spread consecutive numbers evenly. */
+ * interval to a whole interval later. `number` identifies the request; consecutive numbers give
+ * times that are spread evenly. */
 static inline int64_t sched_checkpoint_first_us(int64_t now_us, uint32_t interval_ms,
                                                 uint64_t number)
 {
@@ -50,10 +48,9 @@ static inline uint32_t sched_checkpoint_tokens(uint32_t prompt_tokens, uint32_t 
     return (prompt_tokens + answer_tokens - 1) / block_tokens * block_tokens;
 }
 
-/* Returns true if a copy of complete_tokens tokens (sched_checkpoint_tokens) is useful: with its
- * present copy, the second machine could resume the answer only from fewer tokens
- * (resumable_tokens), and the answer has more than a block of tokens left to generate. Without the
- * second condition, copies would be made for answers that end meanwhile. */
+/* Returns true if a copy of complete_tokens tokens (sched_checkpoint_tokens) is useful: its tokens
+ * are more than resumable_tokens, from which the second machine could resume the answer now, and
+ * the answer has more than a block of tokens left to generate. */
 static inline bool sched_checkpoint_is_useful(uint32_t complete_tokens, uint32_t resumable_tokens,
                                               uint32_t tokens_left, uint32_t block_tokens)
 {

@@ -18,12 +18,11 @@
 #include "scheduler/pace.h"
 #include "scheduler/rates.h"
 
-/* Most answers of a search. A replay has each answer twice, and counts the second ones. */
+/* Most answers of a search. A replay has each answer twice, and counts only its second time. */
 #define HEADROOM_ANSWERS 512
 /* Most machines of a replay. */
 #define HEADROOM_MACHINES LIMIT_MACHINES
-/* The SLO is broken if more than this part of the answers misses its limits. The alarm
- * CleaveSloMissed has the same bound. */
+/* The SLO is broken if more than this part of the answers misses its limits. */
 #define HEADROOM_MISSES 0.1
 /* The greatest factor that is reported. */
 #define HEADROOM_MOST 100.0
@@ -57,7 +56,7 @@ struct headroom_options {
 enum headroom_part {
     HEADROOM_PROMPTS, /* The TTFT, without waiting for KV memory. */
     /* The mean TBT of an answer, and a TTFT that is too long only because the answer waited for KV
-     * memory; as if machines that compute only prompts took no time. */
+     * memory. In the replay, machines that compute only prompts take no time. */
     HEADROOM_TOKENS,
     HEADROOM_ALL, /* A miss of HEADROOM_PROMPTS or of HEADROOM_TOKENS. */
     HEADROOM_PARTS
@@ -65,9 +64,8 @@ enum headroom_part {
 
 struct headroom_result {
     double factor[HEADROOM_PARTS]; /* 0 = the SLO breaks even with a hundredth of the traffic. */
-    /* The factor HEADROOM_TOKENS is only a lower bound: the measured steps of a machine do not show
-     * which part of a step's time is fixed, for example because all steps had the same number of
-     * answers. The time of larger steps was then assumed to grow in proportion to the answers. */
+    /* The factor HEADROOM_TOKENS is only a lower bound: the fixed part of a machine's step time is
+     * not known, so the time of larger steps was assumed to grow in proportion to the answers. */
     bool at_least;
 };
 
@@ -95,16 +93,16 @@ struct headroom_state {
     double token;            /* Tokens that an answer would have now if it had begun at time 0. */
     uint64_t kv_used_tokens; /* KV memory that the answers use, in tokens. */
     uint32_t answer_count;   /* Answers in the list `answers`. */
-    uint32_t prompts, prompts_last; /* The list of open prompts, in order of arrival. */
-    uint32_t answers;               /* The list of answers, in order of their ends. */
-    uint32_t waiting, waiting_last; /* The list of answers that wait for KV memory. */
+    uint32_t prompts, prompts_last; /* First and last open prompt, in order of arrival. */
+    uint32_t answers;               /* First answer, in order of their ends. */
+    uint32_t waiting, waiting_last; /* First and last answer that waits for KV memory. */
 };
 
 /* A search. The caller sets the fields before `result`, then calls headroom_begin, then
  * headroom_step until it returns true. */
 struct headroom {
     struct headroom_options options;
-    int64_t until_us; /* The time until which `answers` has all arrivals. */
+    int64_t until_us; /* End of the time from which `answers` has the arrivals. */
     uint32_t answer_count;
     uint32_t machine_count;
     struct headroom_machine machines[HEADROOM_MACHINES];
@@ -117,8 +115,8 @@ struct headroom {
     /* The least factor that is known to be bad; at first a factor above HEADROOM_MOST, which is not
      * tested. */
     double high[HEADROOM_PARTS];
-    double span_us; /* From the first arrival to until_us. */
-    struct sched_step steps[HEADROOM_MACHINES];
+    double span_us;                             /* From the first arrival to until_us. */
+    struct sched_step steps[HEADROOM_MACHINES]; /* Times of decode steps. */
     struct headroom_state states[HEADROOM_MACHINES];
     struct headroom_request requests[2 * HEADROOM_ANSWERS];
     bool tokens_only;                /* The replay is about HEADROOM_TOKENS. */

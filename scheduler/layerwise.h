@@ -1,8 +1,7 @@
 /* layerwise: whether a prompt's KV is sent layer by layer while the prompt is computed, or in one
- * piece afterwards. prompt_pool/ calls sched_layerwise_pays for each prompt, and the simulator
- * does so for its machines; machine/ and the gateway show sched_layerwise_tokens. The functions
- * keep no state; any thread may call them. Pure: no clock and no I/O. They measure nothing: the
- * speeds come from push_meter.h and pace.h.
+ * piece afterwards. prompt_pool/ and the simulator call sched_layerwise_pays; machine/ and the
+ * gateway show sched_layerwise_tokens. The functions keep no state; any thread may call them. Pure:
+ * no clock and no I/O. They measure nothing.
  *
  * Let the link take l microseconds of latency and S microseconds for the bytes of the KV. Let the
  * prompt machine take C microseconds for the L layers of the prompt. The time from the first token
@@ -13,7 +12,7 @@
  *
  * because the link sends while the machine computes the layers after the first. The difference is
  * min(S, C) (L - 1) / L. Sending layer by layer costs L - 1 notifications more, of SCHED_LAYER_US
- * each. So it pays if
+ * each. So sending layer by layer pays if
  *
  *     min(S, C) >= L × SCHED_LAYER_US. */
 #ifndef SCHEDULER_LAYERWISE_H

@@ -14,7 +14,8 @@ struct link_speed {
     struct rates_line line; /* Through the points (bytes, microseconds). */
     uint32_t transfers;     /* Number of recorded transfers, at most LINK_SPEED_TRANSFERS. */
     double log_error;       /* Mean of |log(time / estimated time)|; older transfers count less. */
-    double fastest_bytes_per_us; /* Greatest bytes / time, with latency, of a transfer so far. */
+    /* Greatest bytes / time of a transfer so far; the time includes the latency. */
+    double fastest_bytes_per_us;
 };
 
 /* A transfer of n bytes takes latency_us + 1000000 × n / bytes_per_s microseconds. */
@@ -26,9 +27,8 @@ struct link_estimate {
     uint64_t bytes_per_s;
 };
 
-/* Records a transfer of `bytes` bytes that took `us` microseconds. The line minimizes relative
- * errors, so that short transfers give the latency and long transfers the bandwidth. Does nothing
- * if bytes or us is 0. */
+/* Records a transfer of `bytes` bytes that took `us` microseconds. No effect if `bytes` or `us` is
+ * 0. */
 void link_speed_add(struct link_speed *speed, uint64_t bytes, uint64_t us);
 /* Returns the estimate; all zeros = no transfer was measured. */
 struct link_estimate link_speed_estimate(const struct link_speed *speed);

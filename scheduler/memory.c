@@ -1,4 +1,14 @@
-/* sched_memory: see the header. */
+/* sched_memory: see the header.
+ *
+ * No request waits for ever, because every request that holds blocks frees them at some time:
+ * - A running answer ends or is preempted. An answer that must grow does not wait for another
+ *   answer to end: if too few blocks are left, an answer is preempted.
+ * - A reservation gets its KV, ends, or is given up. Its prompt may wait on another machine for
+ *   blocks; if machines wait for each other in a circle, one reservation is given up
+ *   (sched_machine_deadlock_victim).
+ * - A prompt whose answer is generated elsewhere frees its blocks when its KV is sent.
+ * - A quarantined request is freed by a message of its prompt machine or at the end of its lease.
+ */
 #include "scheduler/memory.h"
 
 #include <assert.h>

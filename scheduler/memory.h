@@ -11,26 +11,9 @@
  * does not know the prompts that are computed on this machine for requests that are decoded
  * elsewhere; only the sched_machine knows these.
  *
- * Each time that a machine may begin batches, the caller takes these steps in this order:
- * 1. It calls sched_memory_grow until the result is SCHED_GROWTH_DONE, so that running answers go
- *    before new requests.
- * 2. It calls sched_memory_candidate_find and sched_memory_grant in turn, until one of them returns
- *    false.
- * 3. It begins all batches that can begin.
- * 4. It calls sched_memory_deadlock_victim once, because no further batch can begin now.
- *
- * No request waits for ever, because every request that holds blocks frees them at some time:
- * - A running answer ends or is preempted. An answer that must grow does not wait for another
- *   answer to end: if too few blocks are left, an answer is preempted.
- * - A reservation gets its KV, ends, or is given up. Its prompt may wait on another machine for
- *   blocks; if machines wait for each other in a circle, one reservation is given up
- *   (sched_machine_deadlock_victim).
- * - A prompt whose answer is generated elsewhere frees its blocks when its KV is sent.
- * - A quarantined request is freed by a message of its prompt machine or at the end of its lease.
- *
- * Reservations are granted in the order of their queue. A request that was preempted
- * preemptions_max times has its whole answer reserved, so its answer never grows and is not
- * preempted again. */
+ * Reservations are granted in the order of their queue (scheduler/queue.h). Running answers go
+ * before reservations: the caller calls sched_memory_grow until the result is SCHED_GROWTH_DONE,
+ * and then grants reservations. */
 #ifndef SCHEDULER_MEMORY_H
 #define SCHEDULER_MEMORY_H
 
@@ -45,21 +28,21 @@ struct sched_memory_options {
     struct layer_groups groups;
     uint32_t chunk_tokens;   /* Most tokens of a prompt that are computed at once. */
     uint32_t context_tokens; /* Longest context: prompt and answer of the largest request. */
-    /* In layers with a window, an answer keeps its blocks for this number of tokens longer than it
-     * reads them, so that they can be copied to another machine meanwhile (kv/checkpoint). */
+    /* In layers with a window, an answer keeps a block for this number of tokens after it has read
+     * the block last, so that the block can be copied to another machine (kv/checkpoint). */
     uint32_t window_spare_tokens;
-    /* Most drafted tokens of a decode step. A decode step computes up to 1 + draft_tokens tokens of
-     * an answer at once, and layers with a window keep the blocks that all these tokens read. */
-    uint32_t draft_tokens;
+    uint32_t draft_tokens; /* Most drafted tokens that a decode step checks for an answer. */
     /* Slots of the requests that are decoded here: first_slot … first_slot + slot_count - 1. */
     sched_slot first_slot;
     uint32_t slot_count;
-    /* Number of the answer's first tokens whose blocks are reserved with the prompt's blocks. */
+    /* Number of the answer's first tokens whose blocks are reserved with the prompt's blocks; 0 =
+     * 1. */
     uint32_t growth_tokens;
     /* While any answer may grow, a grant to a new request leaves blocks free: this percentage of
      * all blocks, or the blocks of one span for each answer that may grow, whichever is more. */
     uint32_t growth_reserve_percent;
-    /* A request that was preempted this often has its whole answer reserved. */
+    /* A request that was preempted this often has its whole answer reserved, so that the answer
+     * does not grow. 0 = every request. */
     uint32_t preemptions_max;
 };
 
@@ -90,13 +73,9 @@ const struct sched_memory_options *sched_memory_options(const struct sched_memor
 
 /* ---- the share of prompts ---- */
 
-/* Returns the prompts' share: the number of blocks of a mixed machine that reservations may not use
- * if their prompts run on other machines. The share is the number of blocks of the longest context,
- * at most half of all blocks.
- *
- * Without the share, reservations could fill two mixed machines while their prompts wait for blocks
- * of the other machine. The share makes deadlocks rare, not impossible: a machine may become mixed
- * after a larger prompt was sent to it. */
+/* Returns the prompts' share: the number of blocks that a mixed machine keeps for prompts, so that
+ * two mixed machines seldom wait for each other (sched_machine_deadlock_victim). The share is the
+ * number of blocks of the longest context, at most half of all blocks. */
 uint32_t sched_memory_prompt_share(const struct sched_memory_options *options);
 
 /* Returns how much memory new requests leave free for answers that may grow: `percent` of `total`
@@ -129,15 +108,15 @@ struct sched_memory_blocks {
     uint32_t spans_max;     /* Spans of the prompt and the longest answer. */
     uint32_t growth_blocks; /* Blocks of the latest SCHED_GROWTH_SPAN. */
     uint32_t kept_spans;    /* layer_groups_spans_kept of the request. */
-    /* In layers with a window, the request has no blocks of the spans before this span. */
+    /* In layers with a window, the request has no own blocks for the spans before this span. */
     uint32_t window_held;
     bool granted; /* The reservation was granted. */
 };
 
 /* Returns the number of spans that hold `tokens` tokens. */
 uint32_t sched_memory_spans_of(const struct sched_memory_options *options, uint32_t tokens);
-/* Returns the number of spans that layers with a window keep of a request. chunked: its prompt is
- * computed on this machine, in chunks; else its tokens are computed one by one. */
+/* Returns the number of spans that layers with a window keep of a request. chunked: this machine
+ * computes the request's prompt and answer; else only its answer. */
 uint32_t sched_memory_kept_spans(const struct sched_memory_options *options, bool chunked);
 /* Returns the number of blocks of a request with a context of `tokens` tokens. */
 uint32_t sched_memory_blocks_of(const struct sched_memory_options *options, uint32_t tokens,
@@ -146,22 +125,21 @@ uint32_t sched_memory_blocks_of(const struct sched_memory_options *options, uint
  * (layer_groups_tokens). */
 uint64_t sched_memory_tokens_of(const struct sched_memory_options *options, uint64_t tokens,
                                 bool chunked);
-/* Returns the tokens of the longest context that fits `blocks` blocks, if its prompt is computed on
- * the same machine. */
+/* Returns the tokens of the longest context that fits `blocks` blocks if one machine computes its
+ * prompt and its answer. */
 uint64_t sched_memory_tokens_most(const struct sched_memory_options *options, uint32_t blocks);
 
-/* Queues a reservation. Requires an unused slot, and that the longest answer fits the machine. */
+/* Queues a reservation. Requires an unused slot, and that the prompt and the longest answer fit the
+ * machine. */
 void sched_memory_reserve(struct sched_memory *memory, sched_slot slot,
                           const struct sched_memory_request *request);
-/* Adds a request whose KV is only stored here (a copy of `tokens` tokens, in full blocks). The copy
- * waits in no queue: call sched_memory_copy_grant next, and sched_memory_remove if that function
- * returns false. windows = the copy has blocks in layers with a window, too. Requires an unused
- * slot. */
+/* Adds a copy: a request whose KV of `tokens` tokens, in full blocks, is only stored here. The copy
+ * waits in no queue: call sched_memory_copy_grant next, and sched_memory_remove if the result is
+ * false. windows = the copy has blocks in layers with a window, too. Requires an unused slot. */
 void sched_memory_copy_add(struct sched_memory *memory, sched_slot slot, uint32_t tokens,
                            bool windows);
 /* Grants the copy its blocks; the caller must take blocks_needed of them. Returns false if a
- * reservation waits for memory, or if less than half of the machine's blocks would be left free:
- * copies go after every request. */
+ * reservation waits for memory, or if less than half of the machine's blocks would be left free. */
 bool sched_memory_copy_grant(struct sched_memory *memory, sched_slot slot, uint32_t blocks_needed,
                              uint32_t blocks_free);
 /* Returns the blocks of a request. Requires that sched_memory_reserve or sched_memory_copy_add has
@@ -186,31 +164,30 @@ void sched_memory_remove(struct sched_memory *memory, sched_slot slot);
 /* ---- decisions ---- */
 
 enum sched_memory_growth {
-    /* Nothing: every answer has room for its next token, or waits because the answer that must be
-     * preempted is still in a batch. */
+    /* Nothing now: every answer has room for its next token, or the answer that must be preempted
+     * is still in a batch. */
     SCHED_GROWTH_DONE,
     SCHED_GROWTH_SPAN,    /* The caller must take the blocks of one more span of the request. */
     SCHED_GROWTH_PREEMPT, /* The caller must free the request's blocks and remove the request. */
 };
 
-/* Returns what must happen next so that every answer has room for its next token, and, if many
- * blocks are free, for its draft. Except with SCHED_GROWTH_DONE, stores the request in *slot_out.
- * blocks_free = blocks that can be taken. */
+/* Returns what must happen next so that every answer has room for its next token, and for its draft
+ * if many blocks are free. *slot_out is the request; not valid with SCHED_GROWTH_DONE. blocks_free
+ * = blocks that can be taken. */
 enum sched_memory_growth sched_memory_grow(struct sched_memory *memory, uint32_t blocks_free,
                                            sched_slot *slot_out);
 
-/* Finds the first waiting reservation, the candidate. Returns false in two cases:
- * - No reservation waits.
- * - The candidate's prompt runs on another machine, and the candidate needs more blocks than are
- *   left of the blocks outside the prompts' share after shared_blocks (struct sched_memory_counts)
- *   are subtracted. The candidate and all later reservations then wait.
+/* Finds the candidate: the first waiting reservation. Returns false if no reservation waits, or if
+ * the candidate must wait because of the prompts' share. Later reservations wait behind it.
  *
- * A candidate that needs more blocks than all blocks outside the prompts' share waits until
- * shared_blocks is 0: until no copy, and no request whose prompt runs elsewhere, holds blocks. */
+ * A candidate whose prompt runs on this machine does not wait for the share. Any other candidate
+ * waits while its blocks and shared_blocks (struct sched_memory_counts) together are more than the
+ * blocks outside the share. If its blocks alone are more, the candidate waits until shared_blocks
+ * is 0. */
 bool sched_memory_candidate_find(const struct sched_memory *memory, sched_slot *slot_out);
 /* Grants the candidate the blocks that sched_memory_blocks reports. blocks_needed = blocks that the
- * caller must take: all these blocks, or fewer if the prefix cache has some. Returns false, and the
- * candidate waits, if blocks_free is less than the sum of
+ * caller must take: all these blocks, or fewer if the prefix cache has some. Returns false if
+ * blocks_free is less than the sum of
  * - blocks_needed,
  * - the blocks that new requests leave free for growing answers (growth_reserve_percent),
  * - the blocks of the first waiting prompt of each path, if the prompt arrived before the
@@ -219,18 +196,18 @@ bool sched_memory_grant(struct sched_memory *memory, sched_slot slot, uint32_t b
                         uint32_t blocks_free);
 
 /* Finds the granted reservation that must be given up to break a deadlock between machines
- * (sched_machine_deadlock_victim). prompt_holders = number of prompts that hold blocks of this
- * machine and whose answers are generated elsewhere, plus 1 if loads from tiers hold blocks. If the
- * result is true, the caller reports the preemption to the request's gateway, and quarantines or
- * removes the request. */
+ * (sched_machine_deadlock_victim). Requires that no further batch can begin now. prompt_holders =
+ * number of prompts that hold blocks of this machine and whose answers are generated elsewhere,
+ * plus 1 if loads from tiers hold blocks. If the result is true, the caller quarantines or removes
+ * the request. */
 bool sched_memory_deadlock_victim(const struct sched_memory *memory, uint32_t blocks_free,
                                   uint32_t prompt_holders, sched_slot *slot_out);
 
 struct sched_memory_counts {
     uint32_t holders; /* Requests that hold blocks. */
     uint32_t growing; /* Holders that have fewer spans than their spans_max. */
-    /* Blocks of copies and of holders whose prompts run elsewhere. A block of the prefix cache that
-     * several requests read counts once for each request. */
+    /* Blocks of holders whose prompts do not run here, copies included. A block of the prefix cache
+     * that several requests read counts once for each request. */
     uint32_t shared_blocks;
 };
 /* Returns the present counts. The pointer is valid until sched_memory_close. */

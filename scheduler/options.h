@@ -13,13 +13,11 @@
 
 /* What the config does not say about a cluster. */
 struct sched_cluster_facts {
-    uint32_t machine_count;
+    uint32_t machine_count; /* See struct sched_cluster_options. */
     /* Prompt tokens from one prefix hash to the next; 0 = events have no prefixes. */
     uint32_t prefix_step_tokens;
     bool prefix_cache; /* The machines keep prefixes. */
-    /* The scheduler may change home pools. If several gateways have schedulers, this is true for
-     * only one of them. */
-    bool leads;
+    bool leads;        /* The scheduler may change home pools to follow the demand. */
 };
 
 /* What the config does not say about a machine. */
@@ -52,8 +50,8 @@ struct sched_memory_options sched_memory_options_make(const struct config *confi
  * machine. */
 struct sched_event sched_rates_event(const struct config *config, const struct sched_rates *rates);
 
-/* Returns the value of scheduler/prompt_fill_tokens. If the value is "auto", returns the number for
- * a machine that has not measured anything yet; sched_pace_limits_apply changes it later. */
+/* Returns the value of scheduler/prompt_fill_tokens; for "auto", the number for a machine that has
+ * not measured anything yet. */
 uint32_t sched_prompt_fill_tokens(const struct config *config);
 
 /* Returns the most prompt tokens that a batch with decodes can have. If
@@ -65,9 +63,9 @@ struct sched_pace_limits {
     uint32_t mixed_prompt_tokens;
     uint32_t prompt_fill_tokens;
 };
-/* Computes each of the two values whose config key is "auto" from `pace`, and sets it in `sm`.
- * pipelined = several batches may be in flight; nothing is then computed or set. Returns the values
- * in effect. */
+/* Computes from `pace` the values whose config key is "auto", and sets these values in `sm`. If
+ * `pipelined` (several batches may be in flight) is true, computes and sets nothing. Returns the
+ * values in effect. */
 struct sched_pace_limits sched_pace_limits_apply(const struct config *config,
                                                  const struct sched_pace *pace, bool pipelined,
                                                  struct sched_machine *sm);
@@ -75,15 +73,14 @@ struct sched_pace_limits sched_pace_limits_apply(const struct config *config,
 /* Returns the TTFT and TBT targets of the config (slo/ttft_ms, slo/tbt_ms). */
 struct sched_pace_targets sched_pace_targets_make(const struct config *config);
 
-/* Returns the most batches in flight on each path of a machine: 1 with one stage; with more stages,
- * one more than there are stages, so that the next batch already waits at the first stage. Limited
- * so that all paths together have at most LIMIT_BATCHES_IN_FLIGHT. */
+/* Returns the most batches in flight on each path of a machine: 1 without stages or with one stage;
+ * otherwise one more than there are stages, so that the next batch already waits at the first
+ * stage. All paths together have at most LIMIT_BATCHES_IN_FLIGHT. */
 uint32_t sched_batches_in_flight(uint32_t stage_count, uint32_t path_count);
 
-/* Returns the prompt tokens of a micro-batch on a machine with stages:
- * scheduler/micro_batch_tokens if the config sets that key; otherwise best_tokens, the best size by
- * a profile; otherwise (best_tokens 0 = not known) sched_prompt_fill_tokens. The last two values
- * are raised to LIMIT_CHUNK_TOKENS_MIN. */
+/* Returns the prompt tokens of a micro-batch on a machine with stages: scheduler/micro_batch_tokens
+ * if the config sets that key; otherwise best_tokens, or sched_prompt_fill_tokens if best_tokens is
+ * 0, but at least LIMIT_CHUNK_TOKENS_MIN. best_tokens = best size by a profile; 0 = not known. */
 uint32_t sched_micro_batch_tokens(const struct config *config, uint32_t best_tokens);
 
 #endif

@@ -1,22 +1,21 @@
 /* pace: decides how much computing time prompts get between the steps of running answers, on one
  * machine or on several machines that take turns on the same cores. A machine has one struct
- * sched_pace on its event loop thread; the simulator has one for each simulated machine. headroom.h
- * uses the same rule. Pure: no clock and no I/O. It chooses no requests
+ * sched_pace on its event loop thread; the simulator has one for each simulated machine. Any thread
+ * may call sched_pace_share_us. Pure: no clock and no I/O. It chooses no requests
  * (scheduler/machine/machine.h does) and measures nothing itself.
  *
  * In each *step* (a batch without prompts), every running answer gets one token. Between two steps,
  * prompts get a *share* of t microseconds. *Open* prompts are prompts whose last chunk is not
  * computed. If the open prompts need P microseconds of computing and a step takes s microseconds,
  * the last of these prompts is done after P (t + s) / t, and an answer gets a token every t + s.
- * Both times are the same part of their targets (TTFT and TBT) at
+ * The first time, divided by the TTFT target, equals the second time, divided by the TBT target, if
  *
- *     t = P × TBT / TTFT,
+ *     t = P × TBT / TTFT.
  *
- * for every s. So a short queue delays the answers little, and a long queue does not wait for the
- * answers. P is a mean over about the last second in which prompts were open: if the share followed
- * each change, a few long shares would increase the TBT. It is a geometric mean, so that a burst is
- * soon forgotten. The share is at least s / 2, and at most TBT - s or s, whichever is larger,
- * because longer shares hardly make prompts faster. */
+ * So a short queue delays the answers little, and a long queue does not wait for the answers. The
+ * share is at least s / 2, and at most TBT - s or s, whichever is larger. A machine takes for P a
+ * geometric mean over about the last second in which prompts were open, so that the share does not
+ * follow each change. */
 #ifndef SCHEDULER_PACE_H
 #define SCHEDULER_PACE_H
 
@@ -60,24 +59,22 @@ void sched_pace_batch_add(struct sched_pace *pace, uint32_t decodes, uint32_t pr
 void sched_pace_open_add(struct sched_pace *pace, uint64_t tokens, int64_t now_us);
 
 /* Returns the most prompt tokens for a batch that also decodes: as many as fit the share of this
- * machine's open prompts, rounded to a multiple of LIMIT_CHUNK_TOKENS_MIN, at least one such
- * multiple, and at most tokens_max. While the time of a prompt token is not known, the result is
- * tokens_max, rounded down to such a multiple. Requires tokens_max >= LIMIT_CHUNK_TOKENS_MIN. */
+ * machine's open prompts, at most tokens_max; while the time of a prompt token is not known,
+ * tokens_max. The result is a multiple of LIMIT_CHUNK_TOKENS_MIN, and at least
+ * LIMIT_CHUNK_TOKENS_MIN. Requires tokens_max >= LIMIT_CHUNK_TOKENS_MIN. */
 uint32_t sched_pace_mixed_tokens(const struct sched_pace *pace,
                                  const struct sched_pace_targets *targets, uint32_t tokens_max);
 
-/* Returns the mean prompt tokens of the class with the smallest batches that are about as fast per
- * token as those of the fastest class: in a larger batch, prompts would only wait for each other.
- * Until batches of two classes were measured, the result is tokens_if_unknown. In both cases the
- * result is at most tokens_max. */
+/* Returns the least number of prompt tokens with which a batch is about as fast per token as a
+ * batch of any size: in a larger batch, prompts would only wait for each other. Until batches of
+ * two classes were measured, returns tokens_if_unknown. The result is at most tokens_max. */
 uint32_t sched_pace_fill_tokens(const struct sched_pace *pace, uint32_t tokens_if_unknown,
                                 uint32_t tokens_max);
 
 /* Returns the microseconds of the turn that a batch gets on cores that machines share. A batch with
  * prompts (has_prompts) gets the share of this machine's open prompts, but at least the time of
- * LIMIT_CHUNK_TOKENS_MIN prompt tokens. Any other batch gets the TBT target, because all answers of
- * the batch wait for its end. other_steps_us = sum of the step times of the other machines on these
- * cores (turns_other_steps_us). */
+ * LIMIT_CHUNK_TOKENS_MIN prompt tokens. Any other batch gets the TBT target. other_steps_us = sum
+ * of the step times of the other machines on these cores (turns_other_steps_us). */
 uint32_t sched_pace_turn_us(const struct sched_pace *pace, const struct sched_pace_targets *targets,
                             bool has_prompts, double other_steps_us);
 

@@ -1,8 +1,7 @@
 /* partition_even: divides the layers of a model over the stages of a machine so that the slowest
- * stage is as fast as possible. machine/executor/ calls it if the config gives a machine a number
- * of stages (`"stages": N`); the simulator calls it, too. It keeps no state, and any thread may
- * call it. The result is exact (dynamic programming; PipeDream, SOSP 2019, section 3.1, without its
- * topology). It does not consider memory, links, replicas and latency limits;
+ * stage is as fast as possible. machine/executor/ and the simulator call it. It keeps no state, and
+ * any thread may call it. The result is exact (dynamic programming; PipeDream, SOSP 2019, section
+ * 3.1, without its topology). It does not consider memory, links, replicas and latency limits;
  * tools/partition/solver/partition.h does. */
 #ifndef SCHEDULER_PARTITION_EVEN_H
 #define SCHEDULER_PARTITION_EVEN_H

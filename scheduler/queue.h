@@ -11,21 +11,17 @@
  * 3. Then the API keys, which share by their weights.
  * 4. For each key, the order of arrival.
  *
- * Without keys and with equal priorities, requests are served in the order of arrival.
- *
  * Sharing is start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996). Each request gets a
  * tag, and the lowest tag is served first. A key's next tag is its previous tag plus cost / weight
  * of its previous request, but not below the class's virtual time, which is the highest tag served
- * so far. So keys that always have waiting requests get tokens in proportion to their weights, with
- * any number of requests. A key that was idle gets no credit for that time. The number of
- * remembered keys is bounded; a key that was forgotten starts at the virtual time again.
+ * so far. So keys that always have waiting requests get tokens in proportion to their weights. A
+ * key gets no credit for the time in which it had no requests. The number of remembered keys is
+ * bounded; a key that was forgotten starts at the virtual time again.
  *
  * Ageing: a request that has been in its class for ageing_us joins the next more urgent class that
- * has waiting requests, as if the request arrived now. So more urgent requests cannot delay it for
- * ever.
+ * has waiting requests, as if the request arrived now.
  *
- * Adding and removing a slot costs O(log n): a treap finds the position, and a list linked through
- * the slots gives the order. */
+ * Adding and removing a slot costs O(log n). */
 #ifndef SCHEDULER_QUEUE_H
 #define SCHEDULER_QUEUE_H
 
@@ -36,9 +32,9 @@
 
 #define SCHED_QUEUE_NONE UINT32_MAX /* No slot. */
 
-/* The accounts of the API keys, and the tickets of slot_count slots. Each slot is in at most one
- * queue. Queues that API keys share by weight (such as the queues of a machine's paths) use one
- * sched_accounts. */
+/* The accounts of the API keys, and the tickets of slot_count slots. A slot is in at most one
+ * queue. Queues between which API keys share by weight, such as the queues of a machine's paths,
+ * use one sched_accounts. */
 struct sched_accounts;
 
 /* Opens the accounts. Returns ST_NO_MEMORY on failure. */
@@ -67,17 +63,17 @@ struct sched_ticket {
     uint32_t weight;  /* Weight of the key; 0 counts as 1. */
     int32_t priority; /* Class, from -LIMIT_PRIORITY to LIMIT_PRIORITY; lower is more urgent. */
     uint64_t cost;    /* Tokens for which the key is charged. */
-    /* The request was served before. It goes before others of its class, in the order of arrival,
-     * and `cost` is ignored, because its key was charged before. */
+    /* The request was served before. It goes before new requests of its class, in the order of
+     * arrival. `cost` is ignored. */
     bool resumed;
 };
 
 /* Adds a slot that is in no queue, and charges the key. */
 void sched_queue_add(struct sched_accounts *accounts, struct sched_queue *queue, uint32_t slot,
                      const struct sched_ticket *ticket, int64_t now_us);
-/* Remove the slot from the queue: sched_queue_take because the request is served, sched_queue_drop
- * because the request will not be served, so that its key gets the cost back. */
+/* Removes the slot from the queue because the request is served. */
 void sched_queue_take(struct sched_accounts *accounts, struct sched_queue *queue, uint32_t slot);
+/* Removes the slot from the queue without serving the request. Its key gets the cost back. */
 void sched_queue_drop(struct sched_accounts *accounts, struct sched_queue *queue, uint32_t slot);
 
 /* Returns the slot that is served after `slot`, which must be in a queue; SCHED_QUEUE_NONE = `slot`
@@ -94,13 +90,12 @@ bool sched_queue_before(const struct sched_accounts *accounts, uint32_t a, uint3
 void sched_queue_age(struct sched_accounts *accounts, struct sched_queue *queue, int64_t ageing_us,
                      int64_t now_us);
 
-/* The length of an answer is not known in advance, so the caller charges an expected length:
- * sched_accounts_answer_tokens returns the mean length of the key's recent answers with this
- * priority, at most tokens_max; tokens_max if no such answer is remembered. When the answer has
- * ended, sched_accounts_answer_ended corrects the charge: charged_tokens were part of the ticket's
- * cost, generated_tokens were generated. */
+/* Returns the expected tokens of an answer, for the cost of a ticket: the mean of the key's recent
+ * answers with this priority, at most tokens_max; tokens_max if no such answer is remembered. */
 uint32_t sched_accounts_answer_tokens(const struct sched_accounts *accounts, uint64_t key,
                                       int32_t priority, uint32_t tokens_max);
+/* Records that an answer of generated_tokens tokens has ended, and corrects the key's charge.
+ * charged_tokens = part of the ticket's cost that was charged for the answer. */
 void sched_accounts_answer_ended(struct sched_accounts *accounts, uint64_t key, uint32_t weight,
                                  int32_t priority, uint32_t charged_tokens,
                                  uint32_t generated_tokens);

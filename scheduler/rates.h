@@ -9,8 +9,8 @@
 
 #include <stdint.h>
 
-/* A new measurement of `us` microseconds (for batches: after sched_rates_outlier_limit) reduces the
- * weight of all older measurements by us / RATES_MEMORY_US, at most by half. */
+/* In struct sched_rates, a new measurement of `us` microseconds reduces the weight of all older
+ * measurements by the part us / RATES_MEMORY_US, at most by half. */
 #define RATES_MEMORY_US 20000000
 
 /* Weighted sums over points (rows, microseconds), for a line by the method of least squares. All
@@ -43,22 +43,19 @@ struct sched_step {
     uint32_t row_ns;
 };
 
-/* Returns the smaller one of `measured` and 8 × `mean`. mean = mean of earlier measurements; 0 =
- * there are none, so the result is `measured`. A single very long measurement, such as a batch
- * during which the machine was stopped, therefore does not make the machine count as slow. */
+/* Returns the smaller one of `measured` and 8 × `mean`, so that a single very long measurement
+ * counts little. mean = mean of earlier measurements; 0 = none: the result is `measured`. */
 double sched_rates_outlier_limit(double measured, double mean);
 
-/* Record `batches` batches, with `rows` rows and `us` microseconds in all: batches with prompts
- * (sched_rates_prompts_add), and batches that only decoded (sched_rates_decodes_add). No effect if
- * a number is 0. */
+/* Records `batches` batches with prompts, with `rows` rows and `us` microseconds in all. No effect
+ * if one of these numbers is 0. */
 void sched_rates_prompts_add(struct sched_rates *rates, uint64_t batches, uint64_t rows,
                              uint64_t us);
+/* Records batches that only decoded, as sched_rates_prompts_add does batches with prompts. */
 void sched_rates_decodes_add(struct sched_rates *rates, uint64_t batches, uint64_t rows,
                              uint64_t us);
 
-/* Returns the prompt tokens per second with batches of `rows` rows; 0 = not known yet. With equal
- * `rows`, a machine that has computed short prompts can be compared with a machine that has
- * computed long prompts. */
+/* Returns the prompt tokens per second with batches of `rows` rows; 0 = not known yet. */
 uint32_t sched_rates_prompt_tokens_per_s(const struct sched_rates *rates, uint32_t rows);
 /* Returns the decoded tokens per second with the largest batch of at most rows_max rows that takes
  * at most tbt_us, or with a batch of one row if even this batch takes longer; 0 = not known yet. */

@@ -11,7 +11,7 @@
 
 enum request_state {
     REQUEST_QUEUED,     /* Nothing is reserved yet. */
-    REQUEST_RESERVED,   /* The token machine has reserved blocks for the context. */
+    REQUEST_RESERVED,   /* The token machine has reserved blocks. */
     REQUEST_PREFILLING, /* The prompt was sent to its prompt machine. */
     /* The first token has arrived; the second token and PREFILLED have not. */
     REQUEST_TRANSFERRING,

@@ -1,8 +1,8 @@
 /* sched_slots: maps the id and generation of a request on a machine to the request's slot, the
  * small index that sched_machine and the request tables use. Two generations of one request have
  * two slots. prompt_pool/ and token_pool/ have one map each, and call it on the machine's event
- * loop thread; a map is not thread-safe. A map does no I/O, and allocates only in sched_slots_open.
- * It holds ids and slots, no requests and no blocks. */
+ * loop thread; a map is not thread-safe. Pure: no I/O, no allocation after opening. A map holds ids
+ * and slots, no requests and no blocks. */
 #ifndef SCHEDULER_SLOTS_H
 #define SCHEDULER_SLOTS_H
 

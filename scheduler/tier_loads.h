@@ -9,8 +9,8 @@
 
 #include <stdint.h>
 
-/* Loads that were measured longer ago than this do not count: the tier may be faster now, and
- * only a new load shows it. */
+/* If the latest load was measured longer ago than this, the measured loads do not count: the tier
+ * may be faster now, and only a new load shows it. */
 #define SCHED_TIER_LOADS_OLD_US 30000000
 
 /* Measured loads of one tier. All zeros = nothing is known. */

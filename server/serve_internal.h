@@ -1,8 +1,7 @@
 /* serve_internal: struct serve, which owns the parts of the process `cleave serve`, and the
- * functions that the files server/serve*.c share. Each file's functions are below under its name.
- * Only these files include this header. Everything runs on the main thread, which is the gateway's
- * event loop thread. These files route no requests (server/gateway/ does) and answer no clients
- * (server/http/ does). */
+ * functions that the files server/serve*.c share. Everything runs on the main thread, which is the
+ * gateway's event loop thread. These files route no requests (server/gateway/ does) and answer no
+ * clients (server/http/ does). */
 #ifndef SERVER_SERVE_INTERNAL_H
 #define SERVER_SERVE_INTERNAL_H
 
@@ -38,15 +37,15 @@ struct serve_model_config {
 /* A served model. */
 struct serve_version {
     uint32_t number;                      /* 0 = none. */
-    struct serve_model_config config;     /* As from_file, but `model` is an absolute path. */
-    struct serve_model_config from_file;  /* The values as the config has them. */
+    struct serve_model_config config;     /* The values in effect; `model` is an absolute path. */
+    struct serve_model_config from_file;  /* The values as the config file has them. */
     char name[64];                        /* Name in /v1/models. */
     char template_path[LIMIT_PATH_BYTES]; /* Path of chat_template_file; empty = none. */
     struct config_model_bytes file_bytes; /* Sizes of the model's and the draft model's files. */
     uint64_t metadata_hash;               /* model_file_metadata_hash of the model. */
-    uint32_t context_tokens; /* The model's context, or the config's limit if that is less. */
+    uint32_t context_tokens;              /* The model's context or, if less, the config's limit. */
     struct layer_groups groups;
-    struct served_model *served; /* The version holds a reference. */
+    struct served_model *served; /* Tokenizer and chat template; a reference. NULL = not read. */
 };
 
 /* State of a model update. "The other version" is serve.other_version. */
@@ -63,16 +62,13 @@ struct serve {
     char **argv;
     /* The running config. Once the fleet is open, the config has no machines. */
     struct config *config;
-    /* The config as the file had it at the latest reload. Exception: values that a reload cannot
-     * change stay as at the start. */
+    /* The config as in the file at the latest reload, except values that a reload cannot change. */
     struct config *file_config;
     struct serve_version current;       /* Version of new requests. */
     struct serve_version other_version; /* The new or the earlier version; number 0 = none. */
     enum serve_update update;           /* State of the model update. */
     int64_t update_deadline_us;         /* Latest end of STARTING or DRAINING. */
-    /* STARTING: since when the other version can serve and all its local machines are connected; -1
-     * = this is not so. */
-    int64_t update_ready_us;
+    int64_t update_ready_us; /* STARTING: since when the other version is ready; -1 = not ready. */
     int64_t update_begun_us; /* When `update` changed last. */
     char update_text[640];   /* How the latest update ended, or why the present update fails. */
     bool update_failed;      /* A machine of the new version does not start. */
@@ -104,18 +100,15 @@ struct serve {
     struct watch *watch; /* Watches the machines in etcd; NULL = cluster/membership is not etcd. */
     bool members_checked_again; /* watch_report_again was called for the present update. */
     struct text dump_requests, dump_events;  /* Lines that serve_dump.c writes to the log. */
-    size_t dump_requests_at, dump_events_at; /* Bytes of these lines that were written. */
-    int64_t servable_us; /* When the gateway was ready for the first time; -1 = not yet. */
-    bool announced;      /* The line that says that the server is ready was printed. */
-    /* When requests that still run are ended; -1 = the server does not drain. */
-    int64_t drain_deadline_us;
-    /* When the drain begins to refuse new requests; -1 = new requests are refused already, or the
-     * server does not drain. */
-    int64_t refusal_us;
-    int64_t stop_deadline_us; /* When the machines are killed; -1 = the server does not stop. */
-    bool failed;              /* The server stops, with the exit status 1. */
-    struct error failure;     /* Why `failed` is true. */
-    bool work_pending;        /* The event loop must not sleep after this iteration. */
+    size_t dump_requests_at, dump_events_at; /* Bytes of the two texts that were written. */
+    int64_t servable_us;       /* When the gateway was ready for the first time; -1 = not yet. */
+    bool announced;            /* The line that says that the server is ready was printed. */
+    int64_t drain_deadline_us; /* When running requests are ended; -1 = no drain. */
+    int64_t refusal_us;        /* When the drain refuses new requests; -1 = now, or no drain. */
+    int64_t stop_deadline_us;  /* When the machines are killed; -1 = the server does not stop. */
+    bool failed;               /* The server stops with the exit status 1. */
+    struct error failure;      /* Why `failed` is true. */
+    bool work_pending;         /* The event loop must not sleep before the next iteration. */
 };
 
 static inline int64_t serve_now_us(void)
@@ -125,14 +118,14 @@ static inline int64_t serve_now_us(void)
 
 /* --- serve.c --- */
 
-/* Returns the largest number of descriptors that a gateway with this number of machines needs,
- * besides the connections of HTTP clients. */
+/* Returns the most descriptors that a gateway with this number of machines needs, besides the
+ * connections of HTTP clients. */
 rlim_t serve_files_of(uint32_t machine_count);
 
 /* --- serve_files.c --- */
 
-/* The next four functions read and check, or open, a file that the config names. They store the
- * result; NULL = the config names no such file, or the access log goes to stderr ("-"). */
+/* The next four functions read or open a file that the config names. Result NULL = the config names
+ * no such file, or the access log goes to stderr ("-"). */
 enum status serve_keys_read(const struct config *config, struct api_key_set **set_out,
                             struct error *error);
 enum status serve_certificate_read(const struct config *config, struct http_certificate **out,
@@ -145,14 +138,14 @@ enum status serve_access_open(const struct config *config, struct event_log **ou
 enum status serve_spans_open(struct serve *s, struct error *error);
 /* Opens s->ledger, if the config names log/ledger_file, and calls serve_keys_restore. */
 enum status serve_ledger_open(struct serve *s, struct error *error);
-/* Replaces s->access and takes over `log` (NULL = no file), and closes the earlier file. */
+/* Closes s->access and replaces it by `log`, which it takes over; NULL = no file. */
 void serve_access_use(struct serve *s, struct event_log *log);
-/* Sets level and format of the log, as the config and the command line say. Sends the level to
- * local machines if the level has changed. */
+/* Sets level and format of the log by the config and the command line. Sends a changed level to
+ * local machines. */
 void serve_log_configure(const struct serve *s);
 /* Listens at http/admin_socket (s->admin_fd, s->admin_path), if the config names it. */
 enum status serve_admin_socket_open(struct serve *s, struct error *error);
-/* Removes the file of the socket. */
+/* Removes the file of http/admin_socket. */
 void serve_admin_socket_remove(struct serve *s);
 /* Sets s->cluster_keys to the keys of cluster/key_file. Without such a file: to a random key, if
  * only this host can reach the machines and etcd is not used; otherwise to no key. */
@@ -164,14 +157,14 @@ enum status serve_cluster_keys_read(const struct serve *s, struct secret_keys *o
 
 /* --- serve_keys.c --- */
 
-/* Passes the time to the API keys. Logs each key once when it comes near its expiry, once when it
- * comes nearer, and once when it has expired (enum api_key_expiry). */
+/* Passes the time to the API keys, and logs keys that are nearer to their expiry than when they
+ * were logged last (api_keys_expiry_report). */
 void serve_keys_expiry_log(struct serve *s);
-/* Passes the time and this gateway's share of the limits to the API keys. Also logs, once a minute,
- * what serve_keys_expiry_log logs. */
+/* Passes the time and this gateway's share of the limits to the API keys. Once a minute, logs what
+ * serve_keys_expiry_log logs. */
 void serve_keys_turn(struct serve *s, int64_t now_us);
-/* Counts the ledger's answers of the present day for the API keys, if a key has a limit of a day.
- * Waits up to a second until the ledger has the answers that the previous process left behind. */
+/* Passes the time to the API keys. If a key has a limit of a day, counts the ledger's answers of
+ * the present day; waits up to a second until the ledger has the answers of a killed process. */
 void serve_keys_restore(struct serve *s, const char *ledger_path);
 
 /* --- serve_model.c --- */
@@ -183,24 +176,22 @@ void serve_model_config_put(const struct serve_model_config *from, struct config
 /* Stores the absolute path of the model file or folder. */
 enum status serve_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                              struct error *error);
-/* Opens the model that the config names and fills *out from its metadata, but does not read
- * tokenizer and chat template. The caller closes *file_out. */
+/* Opens the model that the config names and fills *out, except `served` and file_bytes.draft. The
+ * caller closes *file_out. */
 enum status serve_version_open(const struct config *config, uint32_t number,
                                struct serve_version *out, struct model_file **file_out,
                                struct error *error);
-/* If a machine of this host uses a draft model: checks that the draft model's files can be opened
- * and have the tokens of the model `file`, and stores their size in the version. If a machine of
- * this host uses a draft layer: checks that the model has one. The text of an error begins with the
- * config key.
- * machine_index: see serve_check_machine_files. */
+/* Checks the draft model or draft layer that machines of this host use, if any. A draft model must
+ * have the tokens of the model `file`; stores the size of its files in version->file_bytes.draft.
+ * machine_index: see serve_check_machine_files. The text of an error begins with the config key. */
 enum status serve_version_draft_check(const struct config *config, int machine_index,
                                       struct model_file *file, struct serve_version *version,
                                       struct error *error);
-/* As serve_version_draft_check, but the text of an error does not name the key. */
+/* Does what serve_version_draft_check does, but the text of an error does not name the key. */
 enum status serve_version_draft_read(const struct config *config, int machine_index,
                                      struct model_file *file, struct serve_version *version,
                                      struct error *error);
-/* Sets version->served: reads the tokenizer and the chat template of the version's model. */
+/* Sets version->served: reads the tokenizer and the chat template. file: the version's model. */
 enum status serve_version_text_read(struct serve_version *version, struct model_file *file,
                                     struct error *error);
 /* Frees what the version owns; its number becomes 0. */
@@ -208,23 +199,22 @@ void serve_version_done(struct serve_version *version);
 
 /* --- serve_machines.c --- */
 
-/* Adds a machine with a new name. A local machine is started, with the model of version number
- * `version`; the gateway connects to a remote machine. Returns NULL, with *error, if there are
- * LIMIT_MACHINES machines, including machines that are leaving. */
+/* Adds a machine with a new name. A local machine is started with the model of this version; the
+ * gateway connects to a remote machine. Returns NULL, with *error, if there are LIMIT_MACHINES
+ * machines, including machines that are leaving. */
 struct fleet_machine *serve_machine_add(struct serve *s, const struct config_machine *config,
                                         uint32_t version, struct error *error);
 /* Begins to remove a machine: it drains. When its requests have ended, a local machine is stopped,
  * and a remote machine is forgotten. */
 void serve_machine_remove(struct serve *s, struct fleet_machine *machine);
-/* Reverses serve_machine_remove: the machine serves again. Returns false if it is already
- * ending. */
+/* Reverses serve_machine_remove: the machine serves again. Returns false in FLEET_ENDING. */
 bool serve_machine_keep(struct serve *s, struct fleet_machine *machine);
-/* Continues the removal of leaving machines. */
+/* Continues the removal of machines. */
 void serve_machines_turn(struct serve *s);
 
 /* --- serve_members.c --- */
 
-/* Begins to watch the machines that register themselves in etcd, if the config says so. */
+/* Begins to watch the machines that register themselves in etcd, if the config names etcd. */
 enum status serve_members_open(struct serve *s, struct error *error);
 /* Makes the paths of etcd's files absolute in the config of a local machine. */
 void serve_members_prepare(const struct serve *s, struct config *config);
@@ -236,7 +226,7 @@ int serve_members_turn(struct serve *s);
 /* --- serve_reload.c --- */
 
 /* Reads and checks the config and its files again, then applies the changes. Appends a JSON object
- * to *answer that says what has changed. After an error nothing has changed. is_dry_run: nothing
+ * to *answer that says what has changed. An error = nothing has changed. is_dry_run: nothing
  * changes, and the answer says what would change. actor: for the audit lines about the changes. */
 enum status serve_reload(struct serve *s, bool is_dry_run, const struct audit_actor *actor,
                          struct text *answer, struct error *error);
@@ -248,29 +238,29 @@ enum serve_update_plan {
     SERVE_PLAN_NONE,  /* No update: the model stays. */
     SERVE_PLAN_KEEP,  /* An update to the named model continues; machines do not change. */
     SERVE_PLAN_BEGIN, /* Begin an update to another model, which is in *version_out. */
-    SERVE_PLAN_BACK,  /* Go back to the earlier model, which still has its machines. */
+    SERVE_PLAN_BACK,  /* Go back to the model before the update. */
 };
 
-/* Decides what the config `next` means for the model, and gives the local machines in *next the
- * names of their version. Changes nothing in *s. An error says why the change is impossible. */
+/* Decides what the config *next means for the model, and gives the local machines in *next the
+ * names of their version. Changes nothing in *s. Returns an error if the change is impossible. */
 enum status serve_update_plan(struct serve *s, struct config *next,
                               enum serve_update_plan *plan_out, struct serve_version *version_out,
                               struct error *error);
-/* Begins the planned update and takes over *version; its machines are started later, with
- * serve_machine_add. The update is given up if its machines are not ready after `update_ms`. */
+/* Begins an update to *version, and takes over *version. The caller adds the machines with
+ * serve_machine_add. The update is given up if the version is not ready after `update_ms`. */
 enum status serve_update_begin(struct serve *s, struct serve_version *version, uint32_t update_ms,
                                struct error *error);
-/* Goes back to the earlier model. A new version that is starting is ended; an old version that is
- * draining serves again. */
+/* Goes back to the model before the update: a version that starts is ended; a version that drains
+ * serves again. */
 void serve_update_back(struct serve *s);
-/* Handles a machine that cannot start. Returns true if it belongs to the other version; a starting
- * update is then given up. */
+/* Handles a machine that cannot start. Returns false if the machine does not belong to the other
+ * version. Otherwise an update in SERVE_UPDATE_STARTING is given up. */
 bool serve_update_machine_failed(struct serve *s, const struct fleet_machine *machine,
                                  const char *reason);
 /* Continues the update. Returns the milliseconds until the next call; -1 = none. */
 int serve_update_turn(struct serve *s);
-/* Changes the name of a local machine in the config file to its name in a version: NAME.VERSION;
- * unchanged for version 1. */
+/* Changes the name of a local machine in the config to its name in a version: NAME.VERSION, or NAME
+ * for version 1. Returns ST_TOO_LARGE if the name is too long. */
 enum status serve_update_machine_name(uint32_t version, char name[LIMIT_NAME_BYTES],
                                       struct error *error);
 /* Appends the members `versions` and `update` of a JSON object, with a leading comma. */
@@ -293,12 +283,12 @@ void serve_dump_end(struct serve *s); /* Frees what is left. */
 
 /* --- serve_stop.c --- */
 
-/* Handles signals. SIGTERM and SIGINT: the first begins to drain, the second stops now, the third
- * kills the machines. SIGHUP calls serve_reload; SIGUSR1 calls serve_dump_begin. */
+/* Handles signals. SIGTERM and SIGINT begin the drain; during the drain they begin the stop; during
+ * the stop they kill the machines. SIGHUP calls serve_reload, before the drain. SIGUSR1 calls
+ * serve_dump_begin. */
 void serve_signals_turn(struct serve *s);
 /* Continues the drain or the stop; begins the stop if s->failed. Lowers *timeout_ms to the time
- * until the next step. Returns true when the stop has begun and all machines that this process has
- * started have ended. */
+ * until the next step. Returns true when the stop has begun and all local machines have ended. */
 bool serve_stop_turn(struct serve *s, int *timeout_ms);
 
 #endif

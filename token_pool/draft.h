@@ -1,16 +1,15 @@
-/* draft: finds where the next tokens of an answer may have occurred before, for speculative decoding
- * (prompt look-up). The part owns an index of the tokens of one context. Each request that may have
- * drafts has one index (token_state.h). token_pool/ makes every call on the machine's event loop
+/* draft: finds where the next tokens of an answer may have occurred before, for speculative
+ * decoding (prompt look-up). An index has the tokens of one context. Each request that may have
+ * drafts owns an index (token_state.h). token_pool/ makes every call on the machine's event loop
  * thread. This part does not decide whether a draft is worth a check (scheduler/drafts.h does).
  *
  * A *place* is an earlier position in the context. The last tokens of the context also occur at the
  * place; or, in an answer with a constraint, the answer was there at the same point of the
  * constraint, for example after a value of the same property (its *shape*, grammar_run_shape). The
- * *source* of a draft is the place with the most equal tokens; if several places have as many, the
- * latest of them. A look-up compares places of one kind: places with the shape of the context; if
- * there are none, places with at least DRAFT_MATCH_GOOD equal tokens; if there are none, places
- * with fewer. It compares only the latest places of the kind, so its time does not depend on the
- * length of the context. */
+ * *source* of a draft is the latest of the places with the most equal tokens. A look-up compares
+ * the latest places of the first of these kinds that has a place: places with the shape of the
+ * context; places with at least DRAFT_MATCH_GOOD equal tokens; places with at least one equal
+ * token. */
 #ifndef TOKEN_POOL_DRAFT_H
 #define TOKEN_POOL_DRAFT_H
 
@@ -22,8 +21,8 @@
 /* More equal tokens than this number are not counted. */
 #define DRAFT_MATCH_MAX 32
 
-/* The positions of all runs of `run_tokens` consecutive tokens, or of all shapes. Used by draft.c
- * only. */
+/* The positions of all runs of `run_tokens` consecutive tokens, or of all shapes. Private to
+ * draft.c. */
 struct draft_places {
     uint32_t run_tokens; /* 0 = the positions of shapes. */
     /* For each hash of a run: 1 + the position of the last token of the latest run with this hash;
@@ -81,8 +80,7 @@ bool draft_source_find(const struct draft_index *index, const uint32_t *tokens, 
                        uint32_t shape, uint32_t most, draft_allows allows, void *self,
                        struct draft_source *source_out);
 /* Returns drafted token i (from 0) of a draft from `place`, for a context of `count` tokens, where
- * place < count - 1. A draft that reaches the end of the context goes on from the place again, as if
- * the context repeated with this period. */
+ * place < count - 1. A draft that reaches the end of the context goes on from the place again. */
 uint32_t draft_token_after(const uint32_t *tokens, uint32_t place, uint32_t count, uint32_t i);
 
 #endif

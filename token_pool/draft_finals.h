@@ -12,7 +12,7 @@
 /* All zeros = closed: has no vectors and takes none. */
 struct draft_finals {
     float *vectors;    /* [capacity × floats]; NULL = closed. */
-    uint32_t floats;   /* Numbers of a vector. */
+    uint32_t floats;   /* Elements of a vector. */
     uint32_t capacity; /* Most vectors. */
     uint32_t first;    /* Position in the context of the token that has the first vector. */
     uint32_t count;    /* Vectors, of consecutive tokens. */
@@ -23,9 +23,9 @@ struct draft_finals {
 void draft_finals_open(struct draft_finals *finals, uint32_t floats, uint32_t capacity);
 void draft_finals_close(struct draft_finals *finals);
 
-/* Adds the vectors of the tokens [first, first + count), count ≤ capacity, instead of any that the
- * store has for tokens from `first` on. Returns false if vectors of earlier tokens are missing, or
- * had to be forgotten because the store was full: the tokens before `first` then cannot be
+/* Adds the vectors of the tokens [first, first + count), and forgets earlier vectors of tokens from
+ * `first` on. Requires count ≤ capacity. Returns false if the store has no vectors of the tokens
+ * directly before `first`, or had to forget them because it was full: these tokens then cannot be
  * computed. Returns false, without effect, if the store is closed. */
 bool draft_finals_add(struct draft_finals *finals, uint32_t first, const float *vectors,
                       uint32_t count);

@@ -1,9 +1,10 @@
 /* draft_seats: owns the *seats* of a draft model, a small model that drafts tokens. Each request
  * for which the draft model may draft has a seat. A seat records how many tokens of the request's
  * context the draft model has computed, and which blocks of the draft model's own KV memory have
- * their KV. The draft model computes one job at a time; a job has tokens of several seats.
- * token_pool/ makes every call, on the machine's event loop thread, and decides what the draft
- * model computes (token_drafts.c). This part handles numbers of tokens and ids of blocks only. */
+ * the KV of these tokens. The draft model computes one job at a time; a job has tokens of several
+ * seats. token_pool/ makes every call, on the machine's event loop thread, and decides what the
+ * draft model computes (token_drafts.c). This part handles numbers of tokens and ids of blocks
+ * only. */
 #ifndef TOKEN_POOL_DRAFT_SEATS_H
 #define TOKEN_POOL_DRAFT_SEATS_H
 
@@ -37,7 +38,7 @@ void draft_seats_free(struct draft_seats *seats, draft_seat seat);
  * there is none. To visit all seats, begin with from = 1, and go on with 1 + the returned seat. */
 draft_seat draft_seats_next(const struct draft_seats *seats, draft_seat from, uint32_t *user_out);
 
-/* Returns how many tokens at the begin of the context are computed. */
+/* Returns how many of the context's first tokens are computed. */
 uint32_t draft_seats_computed(const struct draft_seats *seats, draft_seat seat);
 /* Records that the context has changed after its first `tokens` tokens. Later tokens then do not
  * count as computed, also when the running job has computed them. */

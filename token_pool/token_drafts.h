@@ -4,19 +4,16 @@
  * has the draft model and makes every call, on the machine's event loop thread. This part computes
  * nothing.
  *
- * The draft model has KV of its own (draft_seats.h), which it computes from the request's tokens, a
- * part at a time: while the request awaits its KV, and between decode steps. When the draft model
- * has caught up with an answer, scheduler/drafts.h decides for each decode step how many tokens the
- * draft model drafts. The draft model draws each token with the seed and the position of the
- * answer's token, so that the two tokens are often equal. If the draft model's KV memory is full,
- * or a token is not in its vocabulary, the request goes on without these drafts.
+ * The draft model has KV of its own (draft_seats.h), which it computes from the request's tokens:
+ * while the request awaits its KV, and between decode steps. When the draft model has caught up
+ * with an answer, scheduler/drafts.h decides how many tokens the draft model drafts for a decode
+ * step. If the draft model's KV memory is full, or a token is not in its vocabulary, the request
+ * goes on without these drafts.
  *
- * A draft layer computes each token from the final vector that the token was drawn from: the
- * model's, or, while the layer drafts, the layer's own. The machine that computed the prompt does
- * not send final vectors, so the layer's KV begins with the second token of the answer. Positions
- * in this KV count from its first token, which changes nothing, because the rotary embedding is
- * relative. After each step, the layer computes the accepted tokens again, from the model's final
- * vectors. */
+ * A draft layer computes each token from the final vector that the token was drawn from: the final
+ * vector of the model, or of the layer itself for a token that the layer has drafted. A draft layer
+ * does not compute the prompt, for which there are no final vectors. After each step, the layer
+ * computes the accepted tokens again, from the model's final vectors. */
 #ifndef TOKEN_POOL_TOKEN_DRAFTS_H
 #define TOKEN_POOL_TOKEN_DRAFTS_H
 
@@ -59,9 +56,8 @@ struct token_draft_job {
  * runs. */
 bool token_pool_drafts_next(struct token_pool *pool, uint32_t catch_up_rows_max,
                             struct token_draft_job *out);
-/* Call it when the job is done. ids[i] is the token that was drawn for item i, and
- * finals[i × token_draft_model.final_floats] its final vector; not read for an item without
- * `sampling`. */
+/* Call it when the job is done. ids[i] is the token that was drawn for item i; its final vector
+ * begins at finals[i × token_draft_model.final_floats]. An item without `sampling` has neither. */
 void token_pool_drafts_done(struct token_pool *pool, const struct token_draft_job *job,
                             const uint32_t *ids, const float *finals);
 

@@ -1,26 +1,21 @@
 /* token_pool: the token phase of requests on one machine. The pool owns its requests and their
- * blocks. machine/ makes every call on the machine's event loop thread. The pool never logs, never
- * waits, and does not compute.
+ * blocks. machine/ makes every call on the machine's event loop thread. The pool does not log, does
+ * not wait and does not compute.
  *
  * The message RESERVE reserves a request's blocks. The message KV_READY says that the prompt's KV
  * is in these blocks. After that, each decode step generates one token (with drafted tokens,
  * perhaps more), until the answer ends.
  *
- * Blocks for the prompt and the first growth_tokens of the answer are reserved before the prompt
- * runs; the answer takes more blocks as it grows. When memory is full, new requests wait in order,
- * and leave some memory to growing answers. If there is still no block for a growing answer, a
- * request is preempted. scheduler/memory.h makes these decisions, and the pool carries them out
- * (token_memory.c).
+ * Blocks for the prompt and the first tokens of the answer are reserved before the prompt is
+ * computed. The answer takes more blocks as it grows. If memory is short, new requests wait, and
+ * requests may be preempted. scheduler/memory.h makes these decisions, and the pool carries them
+ * out.
  *
- * For requests that may use the prefix cache, full blocks of prompt and answer are put into the
- * cache when their KV is complete. Blocks of a prompt that the cache already has are neither taken
- * nor transferred again (token_blocks.c).
+ * If a request may use the prefix cache, its full blocks are put into the cache when their KV is
+ * complete. Blocks of a prompt that the cache already has are not taken and not transferred again.
  *
  * If a request ends while a prompt machine may still write into its blocks, the blocks are
- * quarantined until no write can arrive. The quarantine ends when that machine sends KV_ABORTED or
- * KV_READY, if all connections over which it may write are still open and are not older than the
- * connection of its head. Otherwise, the quarantine ends one second after the last writes of the
- * machine's ended connections can have arrived (transport_writes_await). */
+ * quarantined until no write can arrive. */
 #ifndef TOKEN_POOL_TOKEN_POOL_H
 #define TOKEN_POOL_TOKEN_POOL_H
 
@@ -37,16 +32,15 @@
 struct token_pool;
 struct token_await;
 
-/* Functions that the pool needs from its machine. The pool never reads a struct transport_peer; it
- * only passes the pointers back. */
+/* Functions that the pool needs from its machine. */
 struct token_pool_calls {
-    /* Queues a message for a peer. A peer's failure is reported after the call, never during it. */
+    /* Queues a message for a peer. A failure of the peer is reported only after the call. */
     void (*send)(void *self, struct transport_peer *peer, const struct message *message);
     /* Queues an encoded message TOKENS for a peer. */
     void (*send_tokens)(void *self, struct transport_peer *peer,
                         const struct message_buffer *tokens);
-    /* Returns true while the prompt pool of this machine may write into the request's blocks. That
-     * pool later calls token_pool_kv_ready or token_pool_kv_aborted. Called for requests whose
+    /* Returns true while the prompt pool of this machine may write into the request's blocks. The
+     * machine later calls token_pool_kv_ready or token_pool_kv_aborted. Called for requests whose
      * prompt machine is this machine. */
     bool (*local_writes)(void *self, const struct message_request *request);
     /* NULL = this machine has no stages. Stage processes check each write into their memory, so
@@ -76,8 +70,8 @@ struct token_draft_model {
     uint32_t block_tokens;   /* Tokens of a block of this memory. */
     uint32_t rows_max;       /* Most rows of one job of the draft model. */
     uint32_t step_rows;      /* Most rows of the machine's decode steps. */
-    /* The draft model is a draft layer of the machine's model, which reads final vectors of this
-     * many numbers (draft_finals.h); 0 = it reads tokens only. */
+    /* Elements of a final vector, which a draft layer of the machine's model reads
+     * (draft_finals.h). 0 = the draft model reads tokens only. */
     uint32_t final_floats;
 };
 
@@ -109,9 +103,8 @@ uint32_t token_pool_count(const struct token_pool *pool);
 void token_pool_mixed_set(struct token_pool *pool, bool mixed);
 
 /* Handles RESERVE of a gateway. The gateway gets FAILED now, or RESERVED when the request has its
- * blocks (token_pool_waiting_grant) and all stage processes know of it (token_pool_await_known).
- * The copy of an answer's KV (reserve->copy) does not wait for memory: it gets its blocks now, or
- * fails. */
+ * blocks (token_pool_waiting_grant) and all stage processes know of it (token_pool_await_known). A
+ * request with reserve->copy does not wait for memory: it gets its blocks now, or fails. */
 void token_pool_reserve(struct token_pool *pool, struct transport_peer *gateway,
                         const struct message_reserve *reserve, int64_t now_us);
 /* Handles CANCEL of a gateway. writes_pending: the prompt machine may be writing into the blocks,
@@ -163,12 +156,12 @@ struct token_link {
 
 /* Call it when a connection has begun. name: the process at its other end: MACHINE, or
  * MACHINE/NUMBER for a stage process. peer: the connection; NULL = a stage process of this machine
- * has the connection. If the head of a prompt machine has connected again, the pool sends it CANCEL
- * for requests that have ended in the meantime. Before this call, the caller must send that machine
- * no message that lets it write. */
+ * has the connection. If the head of a prompt machine has connected, the pool sends CANCEL to the
+ * head for requests that have ended and whose KV the machine may still write. Before this call, the
+ * caller must send the machine no message that lets it write. */
 void token_pool_writer_up(struct token_pool *pool, struct token_link link, const char *name,
                           struct transport_peer *peer);
-/* Call it when a connection has ended: requests that await KV of that machine fail and are
+/* Call it when a connection has ended: requests that await KV of the machine fail and are
  * quarantined. writes_pending = true: writes over the connection may still arrive
  * (transport_writes_await); the caller reports their end with token_pool_writes_ended. reason: why
  * the connection has ended, for the gateways. */
@@ -178,10 +171,10 @@ void token_pool_writer_down(struct token_pool *pool, struct token_link link, boo
  * longer. */
 void token_pool_writes_ended(struct token_pool *pool, struct token_link link, int64_t now_us);
 
-/* Gives each answer whose next token has no room the blocks of another span. If too few blocks are
- * available, a request is preempted; if that request is in a batch, the growing answer waits. Call
- * it before each batch and before token_pool_waiting_grant, which gives away the remaining
- * blocks. */
+/* Gives the blocks of another span to each answer that has no room for its next token. If too few
+ * blocks are available, a request is preempted; if that request is in a batch, the growing answer
+ * waits. Call it before each batch and before token_pool_waiting_grant, which gives away the
+ * remaining blocks. */
 void token_pool_answers_grow(struct token_pool *pool);
 /* Gives the waiting requests their first blocks, in order, until one does not fit. */
 void token_pool_waiting_grant(struct token_pool *pool, int64_t now_us);
@@ -218,26 +211,28 @@ struct token_decode {
     uint32_t position;         /* Position of the input token in the context. */
     const kv_block_id *blocks; /* kv_tables.ids of the request. */
     uint32_t group_stride;     /* kv_tables.stride of the request. */
-    /* Identifies the request; distinguishes it from others that had the same slot. */
+    /* The request as an owner of blocks; no later request has this id. */
     kv_owner_id owner;
     const struct sampling *sampling;
     struct sample_context context; /* Further input of the sampler: tokens and token rules. */
     struct grammar_answer *answer; /* NULL = no constraint. */
     uint32_t output_limit;         /* Most tokens of the answer. */
     uint32_t answer_index;         /* Index of the output token in the answer. */
-    /* [LIMIT_DRAFT_TOKENS]: drafted tokens after the input token, for a step of several rows. */
+    /* Drafted tokens that follow the input token; at least as many as the batch item has further
+     * rows. */
     const uint32_t *draft; /* NULL = none. */
 };
 
 /* Stores the input of the request's next decode step. Requires that the request is decoding. */
 void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t now_us,
                              struct token_decode *out);
-/* Takes the result of a request's decode step of `row_count` rows: of the input token, and of the
+/* Takes the result of a request's decode step. Its `row_count` rows are the input token and the
  * first row_count - 1 drafted tokens. Call it after sched_machine_batch_done. tokens[i] was drawn
  * from row i and has id, finish and log-probabilities; the pool sets the other fields of the tokens
  * that it accepts. finals: [row_count × token_draft_model.final_floats], the final vectors of the
- * rows. The pool accepts tokens up to the first one that differs from its drafted token or ends the
- * answer. Returns the number of accepted tokens; 1 if the request was cancelled. */
+ * rows. The pool accepts the tokens up to and including the first token that differs from its
+ * drafted token or ends the answer. Returns the number of accepted tokens; 1 if the request was
+ * cancelled. */
 uint32_t token_pool_decode_done(struct token_pool *pool, sched_slot slot,
                                 struct message_token *tokens, const float *finals,
                                 uint32_t row_count, int64_t now_us);
@@ -245,8 +240,8 @@ uint32_t token_pool_decode_done(struct token_pool *pool, sched_slot slot,
  * all requests of the batch; the next batch can begin before this call. */
 void token_pool_tokens_send(struct token_pool *pool);
 
-/* Adds to *out the work of all gateways except `gateway`: the number of answers that are generated
- * now or later, and the KV tokens of all their requests. */
+/* Adds to *out the load from all gateways except `gateway`: the number of answers that wait, are
+ * reserved or run, and the KV memory of all requests in tokens. */
 void token_pool_load_add(const struct token_pool *pool, const struct transport_peer *gateway,
                          struct message_others *out);
 

@@ -1,8 +1,7 @@
 /* token_state: struct token_pool with its table of requests, and the functions that the .c files of
- * token_pool/ share. Only token_pool/ and tests include this header. Everything runs on the
- * machine's event loop thread. The functions do not decide which request gets memory
- * (scheduler/memory.h does), compute nothing, and own no connections: they send through
- * options.calls. */
+ * token_pool/ share. All functions run on the machine's event loop thread. The functions do not
+ * decide which request gets memory (scheduler/memory.h does), compute nothing, and own no
+ * connections: they send through options.calls. */
 #ifndef TOKEN_POOL_TOKEN_STATE_H
 #define TOKEN_POOL_TOKEN_STATE_H
 
@@ -14,19 +13,18 @@
 #include "token_pool/draft_seats.h"
 #include "token_pool/token_pool.h"
 
-/* Length of a lease (kv_pool_lease_set): of a request in TOKEN_RESERVED, and of a quarantine whose
- * prompt machine has a link. Leases are renewed while the prompt machine has a link (struct
- * token_writer) or is this machine. In TOKEN_RESERVED, with another prompt machine, the renewals
- * end after LEASE_MAX_US (token_pool.c). */
+/* Length of a lease (kv_pool_lease_set) of a request in TOKEN_RESERVED, or of a quarantine whose
+ * prompt machine has a link (struct token_writer). token_pool_leases_check may renew the lease. */
 #define TOKEN_LEASE_US 60000000
 
-/* States of a request. The legal transitions, which only token_request_state_set makes:
+/* States of a request. The legal transitions:
  *
  *   FREE -> WAITING -> RESERVED -> DECODING -> STOPPED_IN_BATCH
  *                          |
  *                          +--> QUARANTINED
  *
- * and from each other state to FREE, when token_request_forget frees what the request holds. */
+ * and from every state except FREE to FREE, when token_request_forget frees what the request holds.
+ */
 enum token_request_state {
     TOKEN_FREE,     /* No request uses the slot. */
     TOKEN_WAITING,  /* Waits for its first blocks. */
@@ -65,10 +63,11 @@ struct token_request {
     bool reads_tokens; /* Sampling depends on `tokens` (token_rules_depend_on_context). */
     uint32_t token_rule_words;
     uint32_t *token_rules;          /* Words of common/token_rules.h. */
-    struct draft_index draft_index; /* Of `tokens`; closed = the request has no drafts. */
-    /* Drafted tokens that the next step may check; they are in `tokens`, after the known ones. */
+    struct draft_index draft_index; /* Index of `tokens`; closed = no drafts. */
+    /* Number of drafted tokens that the next step may check, in `tokens` after the known tokens. */
     uint32_t draft_count;
-    struct sched_draft draft;             /* The draft that these tokens begin. */
+    /* The latest draft; it may have more tokens than draft_count. */
+    struct sched_draft draft;
     struct sched_draft_trust draft_trust; /* How often the request's drafts were right. */
     draft_seat draft_seat; /* DRAFT_SEAT_NONE = the request has no drafts of the draft model. */
     /* Position in the context of the first token that the draft model computes: 0; with a draft
@@ -76,11 +75,11 @@ struct token_request {
     uint32_t draft_first;
     struct draft_finals draft_finals; /* For a draft layer; closed = no vectors are kept. */
     bool draft_decided;               /* draft_wanted is decided for the next step. */
-    uint32_t draft_wanted; /* Tokens that the draft model must generate for the next step. */
-    /* Tokens that the draft model has generated for the next step; they are in `tokens`, after the
-     * known ones. */
+    uint32_t draft_wanted; /* Number of tokens that the draft model generates for the next step. */
+    /* Number of tokens that the draft model has generated for the next step, in `tokens` after the
+     * known tokens. */
     uint32_t draft_made;
-    uint32_t generated;  /* Known tokens of the answer. The first one arrives with KV_READY. */
+    uint32_t generated;  /* Number of known tokens of the answer; token 0 arrives with KV_READY. */
     uint32_t last_token; /* Id of the latest known token, which the next decode step reads. */
     int64_t reserved_us; /* When the request got its first blocks. */
     /* TOKEN_QUARANTINED: number (links_begun) of the latest link over which a process of the prompt
@@ -102,13 +101,14 @@ struct token_writer {
     struct token_link link;
     char name[LIMIT_NAME_BYTES]; /* MACHINE, or MACHINE/NUMBER for a stage process. */
     struct transport_peer *peer; /* NULL = ended, or a stage process has the connection. */
-    uint64_t begun_at_link;      /* links_begun after this connection was counted. */
-    bool ended;                  /* The connection has ended, but its writes may still arrive. */
+    /* Number of the connection: token_pool.links_begun counts the connections from 1. */
+    uint64_t begun_at_link;
+    bool ended; /* The connection has ended, but its writes may still arrive. */
 };
 
-/* A request whose blocks were freed without a report of its prompt machine, because all connections
- * of that machine had ended. When the machine connects again, it gets CANCEL for the request before
- * it may write, because the request's PREFILL may still reach the machine. */
+/* A request whose blocks were freed without a report of its prompt machine, because the machine had
+ * no connection. When the machine connects, it gets CANCEL for the request before it may write,
+ * because the request's PREFILL may still reach the machine. */
 struct token_unconfirmed {
     struct message_request request;
     char prompt_machine[LIMIT_NAME_BYTES]; /* Empty = unused. */
@@ -123,7 +123,7 @@ struct token_pool {
     uint32_t state_counts[TOKEN_STATE_COUNT]; /* Number of slots in each state. */
     struct message_stats stats;               /* Only the counters are used. */
     struct draft_seats *draft_seats;          /* NULL = there is no draft model. */
-    struct sched_draft_trust draft_trust;     /* Of the draft model's drafts for all answers. */
+    struct sched_draft_trust draft_trust;     /* The draft model's drafts for all answers. */
     struct message_buffer tokens_message;     /* The TOKENS message that is being encoded. */
     uint32_t writer_count, writer_capacity;
     struct token_writer *writers;
@@ -257,7 +257,7 @@ void token_blocks_take(struct token_pool *pool, struct token_request *request);
  * the span's blocks and marks them as live. Requires that they are available. */
 void token_blocks_grow(struct token_pool *pool, struct token_request *request);
 /* Hands the prompt's blocks whose KV is complete (arrived_spans) to the prefix cache, because the
- * request leaves TOKEN_RESERVED without a decode. No process writes into them. */
+ * request leaves TOKEN_RESERVED without a decode. */
 void token_blocks_keep(struct token_pool *pool, struct token_request *request);
 /* Quarantines the request's blocks that the prefix cache does not have, because a writer that has
  * not stopped may write into them. */
@@ -269,11 +269,10 @@ void token_blocks_prompt_done(struct token_pool *pool, struct token_request *req
 /* See token_pool_windows_find. */
 bool token_blocks_windows_find(const struct token_pool *pool, const struct token_request *request,
                                uint32_t first, uint32_t end, struct kv_tables *out);
-/* Hands the full blocks of a decoding request whose KV is complete to the prefix cache, where the
- * request reads them. */
+/* Hands the full blocks of a decoding request to the prefix cache, where the request reads them. */
 void token_blocks_publish(struct token_pool *pool, struct token_request *request);
-/* Takes all blocks away from a request that ends. Full blocks of prompt and answer go to the prefix
- * cache if their KV is complete; all others are freed. */
+/* Takes all blocks away from a request that ends. Full blocks whose KV is complete go to the prefix
+ * cache if the request uses it; all other blocks are freed. */
 void token_blocks_leave(struct token_pool *pool, struct token_request *request);
 
 #endif

@@ -1,6 +1,6 @@
-/* address: parses "host:port" texts, resolves names, and opens listening TCP sockets. transport/,
- * kvcache/tiers/, machine/, server/ and tools/ call it, on any thread. The functions keep no state
- * and connect to no address. */
+/* address: parses "host:port" texts, resolves names, and opens listening TCP sockets. Gateways,
+ * machines and tools call the functions, on any thread. The functions keep no state and connect to
+ * no address. */
 #ifndef TRANSPORT_ADDRESS_H
 #define TRANSPORT_ADDRESS_H
 
@@ -17,8 +17,8 @@ struct address {
     char port[6];
 };
 
-/* Splits `text` into host and port. Returns ST_INVALID if `text` is not "host:port" or
- * "[IPv6]:port" with a port from 0 to 65535. */
+/* Splits "host:port" or "[IPv6]:port" into host and port. Returns ST_INVALID for any other text,
+ * for a port above 65535 and for a host that is too long; *out is then unchanged. */
 enum status address_parse(const char *text, struct address *out, struct error *error);
 
 #define ADDRESS_FOUND_MAX 8
@@ -44,9 +44,8 @@ enum status address_resolve(const struct address *address, bool for_listening,
 
 /* Opens a non-blocking TCP socket that listens on "host:port" (port 0 = any free port). Blocks
  * during the look-up if the host is a name. The caller closes *fd_out. bound_out receives the
- * numeric address and the port in use. ST_INVALID: as address_parse. ST_UNREACHABLE: the look-up
- * failed. ST_IO: the socket cannot listen. Errors name the address ("listen on 127.0.0.1:7400:
- * address already in use"). */
+ * numeric address and the port in use. Returns ST_INVALID for a text that address_parse refuses,
+ * ST_UNREACHABLE if the look-up fails, or ST_IO if the socket cannot listen. */
 enum status address_listen(const char *text, int *fd_out, char bound_out[LIMIT_ADDRESS_BYTES],
                            struct error *error);
 

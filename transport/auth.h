@@ -1,23 +1,19 @@
-/* auth: two processes prove to each other that both hold the cluster's key, before either process
- * reads any other frame of the other:
+/* auth: two processes prove to each other that both have the cluster key, before they exchange
+ * HELLO (handshake.h) or DATA (ucx_data.c):
  *
  *   connecting → accepting   AUTH         my identity, a nonce
  *   connecting ← accepting   AUTH_REPLY   my identity, a nonce, my proof
  *   connecting → accepting   AUTH_PROOF   my proof; then HELLO (handshake.h) or DATA (ucx_data.c)
  *
- * TLS has authenticated both sides with one of the cluster's keys (tls.h). A proof is an
- * HMAC-SHA-256 with the same key. When a new key replaces this key, both sides prove over the same
- * connection that they hold the new key (AUTH_RENEWED_…). A proof covers the direction, both nonces
- * and both identities (name and role). A proof is valid for one connection and one side only: a
- * replayed or reflected proof is refused. The frames travel inside TLS (tls.h), and a proof also
- * covers a value that only the two ends of this TLS session know (tls_channel_binding). So a proof
- * is useless on any other connection, and all later frames come from the process that gave the
- * proof.
+ * The frames travel inside TLS. A proof is an HMAC-SHA-256 with the cluster key of the TLS
+ * hand-shake (tls.h), or with a new cluster key that replaces this key (AUTH_RENEWED_…). A proof
+ * covers the direction, the names, roles and nonces of both sides, and a value that only the two
+ * ends of the TLS session know (tls_channel_binding). So a proof is useless on another connection
+ * and for the other side.
  *
- * This part encodes and decodes the frames and computes the proofs; ucx_greet.c and ucx_key.c send
- * and check the proofs. This part does no I/O. Each kind of frame has a fixed size. The decoders
- * are fuzzed. Only files of this folder and tests include this header. The one thread that owns the
- * transport makes every call. */
+ * This part encodes and decodes the frames and computes the proofs. It owns nothing and does no
+ * I/O: ucx_greet.c and ucx_key.c send and check the proofs, on the one thread that owns the
+ * transport. */
 #ifndef TRANSPORT_AUTH_H
 #define TRANSPORT_AUTH_H
 
@@ -59,8 +55,9 @@ void auth_side_init(struct auth_side *side, const struct transport_identity *ide
 void auth_proof(const struct secret_key *key, const struct auth_exchange *exchange,
                 enum auth_direction direction, uint8_t out[SECRET_HASH_BYTES]);
 
-/* The payloads of the three frames. Encoders return the size. Decoders return ST_INVALID with a
- * text that names the fault, or ST_MISMATCH if the version differs from ours. */
+/* The payloads of AUTH and AUTH_REPLY; the payload of AUTH_PROOF is the proof itself. Encoders
+ * return the size in bytes. Decoders return ST_INVALID for an invalid payload, or ST_MISMATCH if
+ * the sender's version of the frames is not ours. */
 size_t auth_encode(const struct auth_side *connecting, uint8_t out[AUTH_BYTES_MAX]);
 enum status auth_decode(const uint8_t *data, size_t bytes, struct auth_side *connecting_out,
                         struct error *error);
@@ -68,6 +65,5 @@ size_t auth_reply_encode(const struct auth_side *accepting, const uint8_t proof[
                          uint8_t out[AUTH_BYTES_MAX]);
 enum status auth_reply_decode(const uint8_t *data, size_t bytes, struct auth_side *accepting_out,
                               uint8_t proof_out[SECRET_HASH_BYTES], struct error *error);
-/* The payload of AUTH_PROOF is the proof itself. */
 
 #endif

@@ -1,8 +1,7 @@
-/* doomed: a list of peers that will be disconnected, each with the reason. A peer cannot be
- * disconnected while one of its messages is being handled, because functions on the stack still use
- * the peer. So the peer is added to this list, and disconnected later. Machines and stage processes
- * each own a list and make every call on their event loop thread. The list disconnects no peer
- * itself and allocates nothing. */
+/* doomed: a list of peers that will be disconnected, each with the reason. While a message of a
+ * peer is handled, functions on the stack still use the peer. So the peer is added to this list,
+ * and disconnected later. Machines and stage processes each own a list and make every call on their
+ * event loop thread. The list disconnects no peer itself and allocates nothing. */
 #ifndef TRANSPORT_DOOMED_H
 #define TRANSPORT_DOOMED_H
 
@@ -10,7 +9,7 @@
 
 #include <stdbool.h>
 
-/* Most entries. doomed_add adds nothing to a full list; the peer's next fault may add the peer. */
+/* Most entries; doomed_add adds nothing to a full list. */
 #define DOOMED_MAX 16
 
 struct doomed_peer {

@@ -10,8 +10,8 @@
  *   fabric_inbox.c        what peers write into our region
  *   fabric_staging.c      copies of a device's region, slots of pinned memory
  *
- * Only files of transport/ and tests include this header. The functions run on the one thread that
- * owns the transport. Connections, frames and timers are not here (peers.h). */
+ * The functions run on the one thread that owns the transport. Connections, frames and timers are
+ * not here (peers.h). */
 #ifndef TRANSPORT_FABRIC_INTERNAL_H
 #define TRANSPORT_FABRIC_INTERNAL_H
 
@@ -24,9 +24,9 @@
 #define FABRIC_AM_WRITE 1u
 #define FABRIC_AM_PROBE 2u
 #define FABRIC_OPS_SLAB 256u /* Ops in a slab. */
-/* Epochs of a peer that an inbox keeps. A link fails if half as many of its flushes wait. */
+/* Most epochs that an inbox keeps. A link fails if FABRIC_EPOCHS_MAX / 2 of its flushes wait. */
 #define FABRIC_EPOCHS_MAX 65536u
-/* Longest wait for copies that were begun, which usually take less than a millisecond. */
+/* Longest wait for copies that were begun. */
 #define FABRIC_SETTLE_US 200000
 /* Between two checks of the copies, at most this time counts towards FABRIC_SETTLE_US. If more time
  * has passed, this process was paused, and the copies may have ended meanwhile. */
@@ -43,12 +43,12 @@ struct fabric_write_header {
 };
 _Static_assert(sizeof(struct fabric_write_header) == 32, "wire size");
 
-/* A write, probe or flush that UCX has not finished. UCX keeps a pointer to the op. UCX does not
- * call back every operation of a failed endpoint, so ops are in slabs that live until the fabric
- * closes. An op of a closed link has no link; an op that UCX never calls back is not used again. */
+/* A write, probe or flush that UCX has not finished. UCX keeps a pointer to the op until it has
+ * finished. UCX may never finish an op of a failed endpoint, so ops live until the fabric closes.
+ */
 struct fabric_op {
     struct fabric_op *next; /* Next in the link's list while in flight, else in the free list. */
-    /* The pointer to this op in the link's list while in flight, else NULL. */
+    /* Where the pointer to this op is in the link's list; NULL = not in flight. */
     struct fabric_op **list_link;
     struct fabric *fabric;
     struct fabric_link *link;          /* NULL = the link is closed. */
@@ -95,17 +95,17 @@ struct fabric_copy {
 /* The copies of one direction. */
 struct fabric_copies {
     /* Ring of the copies [first, first + count): copy n is at n % capacity. Their numbers can have
-     * gaps, because other users of the device (machine/executor/local_staging.h) also copy. */
+     * gaps. */
     struct fabric_copy *ring;
     uint64_t first, count, capacity;
     /* Number of the last copy for which the device was asked to wake us. */
     uint64_t wake_number;
-    int64_t busy_since_us; /* If there are copies: time since which there are copies. */
+    int64_t busy_since_us; /* Time since which there are copies; no meaning without copies. */
     struct transport_copy_counts copy_counts; /* Copies that are done. */
 };
 
-/* A peer's region, opened by our device. An import belongs to a link; or its link is closed, and
- * the region stays open until the last copies are done. */
+/* A peer's region, opened by our device for a link. After the link is closed, the region stays open
+ * until the copies to it are done. */
 struct fabric_import {
     struct fabric_import *next;
     uint8_t *memory;
@@ -188,7 +188,7 @@ struct staged_write {
 };
 
 /* An entry of a link's queue: a write that waits for a data connection or for room in window_bytes,
- * or a flush of puts that waits behind such writes. */
+ * or a flush of puts that waits behind these writes. */
 struct data_write {
     struct transport_request request;
     const uint8_t *memory;
@@ -236,8 +236,8 @@ struct fabric_link {
     struct staged_write *staged_writes; /* Ring: entry n is at n % waiting_capacity. */
     uint64_t waiting_first, waiting_count, waiting_capacity;
     struct fabric_slot *slot; /* Slot that the next pieces are copied into; NULL = none. */
-    /* Bytes that have left `staged_writes`: copying_bytes are being copied out of the device,
-     * sending_bytes are being sent. */
+    /* copying_bytes: bytes that are being copied by our device. sending_bytes: bytes in slots that
+     * are being sent. */
     size_t copying_bytes, sending_bytes;
     ucs_status_t failure;        /* First error except those of the device; UCS_OK = none. */
     struct error device_failure; /* Empty = the device has not failed. */
@@ -304,7 +304,7 @@ void fabric_link_data_close(struct fabric_link *link);
 /* Queues a write or a flush behind the earlier writes that wait for the device. */
 void fabric_link_stage(struct fabric_link *link, const struct staged_write *write);
 /* Begins the copies and flushes that wait, until the link's limit of bytes under way is reached.
- * Returns true if it began any. */
+ * Returns true if a copy or a flush has begun. */
 bool fabric_link_pump(struct fabric_link *link);
 /* Handles a copy of this link that the device has finished: sends the copied data, unless the copy
  * went from device to device. */
@@ -332,7 +332,8 @@ bool fabric_link_peer_pump(struct fabric_link *link);
 void fabric_link_peer_copied(struct fabric_link *link, const struct fabric_copy *copy);
 /* Returns true for a link from device to device, and then takes over `fd`. */
 bool fabric_link_peer_close(struct fabric_link *link, int fd);
-/* Reads an id of this host, equal in all its containers, that changes when the host reboots. */
+/* Reads an id of this host, which is equal in all containers of the host and changes when the host
+ * reboots. Returns false if there is no id. */
 bool fabric_host_read(uint8_t out[FABRIC_HOST_BYTES]);
 /* Closes the peers' regions that closed links have left open, if the copies to the region are done;
  * with `all`, also if copies are not done. */

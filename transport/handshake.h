@@ -1,15 +1,10 @@
-/* handshake: encodes, decodes and compares the payload of the frame HELLO. Both sides of a control
- * connection (peers.h) send HELLO before any message; with a cluster key, after the proofs of
- * auth.h. HELLO contains the identity of the process, the range of protocol versions that the
+/* handshake: encodes, decodes and compares the payload of the frame HELLO. On a control connection
+ * (peers.h), both sides send HELLO before any message, and after the proofs of auth.h if there is a
+ * cluster key. HELLO contains the identity of the process, the range of protocol versions that the
  * process speaks (protocol.h), and what a peer needs to write into the region of the process.
  *
- * This part owns nothing and does no I/O: ucx_greet.c sends and receives the frame. Only files of
- * this folder and tests include this header. The one thread that owns the transport makes every
- * call.
- *
- * The first fields (magic, highest version, name, lowest version) are the same in every version
- * since TRANSPORT_PROTOCOL_RANGES, so that two versions can recognize each other. Later versions
- * may add fields at the end of the part of HELLO that has a fixed size. */
+ * This part owns nothing and does no I/O: ucx_greet.c sends and receives the frame. The one thread
+ * that owns the transport makes every call. */
 #ifndef TRANSPORT_HANDSHAKE_H
 #define TRANSPORT_HANDSHAKE_H
 
@@ -30,15 +25,15 @@ struct handshake {
     struct handshake_formats formats;
     struct transport_identity identity;
     struct transport_region_info region;
-    /* All zeros for a sender without a region. The pointers of a decoded address point into the
-     * payload. */
+    /* For a sender without a region, all sizes are 0. The pointers of a decoded address point into
+     * the payload. */
     struct fabric_address address;
     /* Number by which the sender recognizes the writes of the receiver (fabric_inbox_token). */
     uint64_t token;
 };
 
-/* Writes the payload of HELLO to `out`. Returns its size in bytes, or 0 if it is larger than
- * `capacity` or HANDSHAKE_BYTES_MAX. */
+/* Writes the payload of HELLO to `out`. Returns the size in bytes, or 0 if the payload is larger
+ * than `capacity` or HANDSHAKE_BYTES_MAX. */
 size_t handshake_encode(const struct handshake *handshake, uint8_t *out, size_t capacity);
 
 /* Sets the versions and formats of this program, and all other fields to 0. `version`: the highest

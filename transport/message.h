@@ -9,18 +9,14 @@
  *   prompt  → token     KV_READY, KV_ABORTED, PROGRESS
  *   token   → prompt    STAGES, CANCEL
  *
- * To cancel a request, the gateway sends CANCEL to each machine that still has the request.
- * Messages name a request by its id and its generation. A resumed request has a higher generation;
- * messages for an older generation are dropped.
+ * Messages name a request by its id and its generation. A resumed request has a higher generation.
  *
- * The bytes of a message are a header, then the struct of its kind as it is in memory up to its
- * first pointer (little-endian, without hidden padding), then its arrays. The decoder checks every
- * length before it reads. It checks every field for which the tables in message.c have a range. The
- * decoder is fuzzed.
+ * message_layout.h describes the bytes of a message. The decoder checks lengths, and the fields for
+ * which the tables in message.c have a rule.
  *
  * Any change of a message needs a new TRANSPORT_PROTOCOL_VERSION (protocol.h). New fields are added
- * at the end of a message. The value 0 (an empty text) of a new field must mean what the message
- * meant before it had the field. */
+ * at the end of the struct, before its first pointer. The value 0 of a new field must mean what the
+ * message meant without the field. */
 #ifndef TRANSPORT_MESSAGE_H
 #define TRANSPORT_MESSAGE_H
 
@@ -45,29 +41,28 @@ enum message_kind {
     /* To a prompt machine: compute the prompt, write its KV to the reserved blocks, and sample the
      * first token. */
     MESSAGE_PREFILL,
-    /* Tokens of answers, and scores of prompt tokens. A token machine sends the tokens of a batch
-     * for all requests of the receiving gateway. A prompt machine sends the token and the scores of
-     * one request, at most 512 scores in a message. */
+    /* Tokens of answers, and scores of prompt tokens. One message may have tokens of several
+     * requests. */
     MESSAGE_TOKENS,
-    /* The prompt machine has done its part: the prompt is computed, and its KV is at the token
-     * machine if there is one. Contains the times of computing and of the transfer. */
+    /* The prompt machine has done its part of the request. Contains the times of computing and of
+     * the transfer. */
     MESSAGE_PREFILLED,
-    MESSAGE_KV_READY, /* All KV of the prompt is in the token machine's blocks: begin to decode. */
+    MESSAGE_KV_READY, /* All KV of the prompt is in the token machine's blocks. */
     /* The prompt machine no longer writes into the token machine's blocks: free these blocks. */
     MESSAGE_KV_ABORTED,
     MESSAGE_CANCEL, /* The request is no longer wanted. */
     MESSAGE_FAILED, /* The machine has given up the request. */
     MESSAGE_STATS,  /* Counters and gauges of the machine. */
     /* Connect to this machine to write KV; empty address = this gateway no longer needs the
-     * connection, because the machine was removed or has another model version. */
+     * connection. */
     MESSAGE_PEER,
     MESSAGE_LINK, /* The link to another machine: whether it is up, and its speed. */
-    /* The machine should end its process. After LEAVING, it means: this gateway no longer has a
-     * request on the machine. */
+    /* The machine should end its process. After LEAVING, SHUTDOWN means: this gateway no longer has
+     * a request on the machine. */
     MESSAGE_SHUTDOWN,
     MESSAGE_ROLE,   /* The home pool and the current pool of the machine. */
     MESSAGE_OTHERS, /* The load that other gateways put on this machine. */
-    /* The request has lost its memory on this machine. The gateway resumes it on any machine. */
+    /* The machine has taken the request's blocks away. The gateway may resume the request. */
     MESSAGE_PREEMPTED,
     MESSAGE_PREFIXES, /* Prefixes whose KV the machine has begun or ceased to hold. */
     MESSAGE_LOADS,    /* Load of each process of a machine with stages. */
@@ -78,8 +73,8 @@ enum message_kind {
     MESSAGE_ABOUT,     /* Where and with what the machine computes. Sent to each new gateway. */
     MESSAGE_PROGRESS,  /* The KV of the first tokens of a prompt is complete. */
     MESSAGE_PROBE,     /* Asks whether the machine is alive. The machine sends the PROBE back. */
-    /* The machine wants to end. The gateway then sends the machine no new requests and hands the
-     * running answers over. It sends SHUTDOWN when none of its requests is left on the machine. */
+    /* The machine wants to end. The gateway then sends the machine no new requests, and sends
+     * SHUTDOWN when none of its requests is left on the machine. */
     MESSAGE_LEAVING,
     MESSAGE_KIND_COUNT
 };
@@ -92,16 +87,16 @@ const char *message_kind_name(enum message_kind kind);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wpadded"
 
-/* Names one attempt to serve a request; part of most messages. */
+/* Names one attempt to serve a request. */
 struct message_request {
     uint64_t id;
     uint32_t generation;
     uint32_t padding;
 };
 
-/* Returns the number by which every machine sorts requests, so that all machines have the same
- * order. The upper half of a request's id is the number of its gateway, and the lower half is the
- * gateway's count of requests. The returned number has the two halves exchanged. */
+/* Returns a number by which machines sort requests: the request's id with its halves exchanged. The
+ * upper half of an id is the number of the gateway, and the lower half is the gateway's count of
+ * requests. */
 static inline uint64_t message_request_number(const struct message_request *request)
 {
     return request->id << 32 | request->id >> 32;
@@ -129,12 +124,11 @@ struct message_token {
     /* Number of the token among the answer's tokens of this generation, from 0. */
     uint32_t index;
     uint32_t id; /* Id of the token in the vocabulary. */
-    /* Time that the request waited for its first batch. The prompt machine sets it in token 0: the
-     * time since PREFILL arrived. The token machine sets it in token 1: the time since it had the
-     * prompt's KV. In all other tokens wait_us, run_us and cached_tokens are 0. */
+    /* Time that the request waited for its first batch. Token 0: since PREFILL arrived at the
+     * prompt machine. Token 1: since the token machine had the prompt's KV. Other tokens: 0. */
     uint32_t wait_us;
     /* Token 0: from the start of the prompt's first batch to the sampled token. Token 1: time of
-     * the first decode step. */
+     * the first decode step. Other tokens: 0. */
     uint32_t run_us;
     float logprob;
     uint8_t finish; /* enum message_finish. */
@@ -149,17 +143,15 @@ struct message_token {
     float top_logprobs[LIMIT_LOGPROBS];
 };
 
-/* Transfer mode of a prompt's KV. AUTO = the prompt machine decides: by its kv/transfer, if that is
- * not auto; else by the prompt's length, if kv/layerwise_threshold_tokens is not auto; else by the
- * measured speeds of computing and of the link. */
+/* Transfer mode of a prompt's KV. AUTO = the prompt machine decides, by its config (kv/transfer,
+ * kv/layerwise_threshold_tokens) or by measured speeds. */
 enum message_transfer_mode { TRANSFER_AUTO, TRANSFER_LAYERWISE, TRANSFER_ONE_PIECE };
 
-/* RESERVE. In a resumed request, the prompt is the client's prompt and the tokens of the answer
- * that the client has already got. */
+/* RESERVE. The prompt of a resumed request ends with the tokens of the answer that the client has
+ * already got. */
 struct message_reserve {
     struct message_request request;
-    /* Name of the machine that will write the KV. If this machine goes down before the KV is
-     * written, the request fails on the token machine. */
+    /* Name of the machine that will write the KV. */
     char prompt_machine[LIMIT_NAME_BYTES];
     uint32_t prompt_tokens; /* Number of tokens of the prompt. */
     /* Number of tokens in `prompt`: prompt_tokens, or 0 if neither the prefix cache nor the sampler
@@ -177,9 +169,8 @@ struct message_reserve {
     bool copy_windows; /* The copy has the KV of layers with a window, too. */
     uint8_t padding[1];
     uint32_t constraint_bytes; /* Bytes of `constraint`; 0 = no constraint. */
-    /* Number of tokens in `answer`; 0 without a constraint. The prompt of a resumed request ends
-     * with the tokens of the answer that were generated before. If the request has a constraint,
-     * `answer` contains these tokens again. */
+    /* Number of tokens in `answer`; 0 without a constraint. `answer` repeats the tokens of the
+     * answer with which the prompt of a resumed request ends. */
     uint32_t answer_count;
     char client_id[LIMIT_CLIENT_ID_BYTES]; /* The client's id, for logs; empty = not known. */
     /* In every decoded message, the pointers to arrays point into the received bytes. */
@@ -192,12 +183,12 @@ struct message_reserve {
 /* RESERVED. */
 struct message_reserved {
     struct message_request request;
-    /* Number of first spans of the prompt (common/layer_groups.h) whose KV the machine already has
-     * in layers without a window. */
+    /* Number of the prompt's first spans whose KV the machine already has in layers without a
+     * window. */
     uint32_t held_span_count;
-    /* Number of ids in `blocks`, which has the ids of the prompt's blocks, layer group after layer
-     * group: in a group without a window, the blocks of the spans from held_span_count on; in a
-     * group with a window, those of the spans from window_first on. */
+    /* Number of ids in `blocks`: the prompt's blocks, layer group after layer group. A group
+     * without a window begins with span held_span_count, a group with a window with span
+     * window_first. */
     uint32_t block_count;
     /* Path of the request through the machine's stages (struct message_stage.paths). */
     uint32_t path;
@@ -209,15 +200,15 @@ struct message_reserved {
 /* PREFILL. */
 struct message_prefill {
     struct message_request request;
-    /* Empty = no token machine: the prompt machine generates all that is wanted. The receiver's own
-     * name = the KV stays on the receiver, which decodes too. */
+    /* Empty = no token machine: only the results of the prompt machine are wanted. The receiver's
+     * own name = the KV stays on the receiver, which decodes too. */
     char token_machine[LIMIT_NAME_BYTES];
     bool score_prompt;     /* Send a scored token for each prompt position from 1 on. */
     uint8_t transfer_mode; /* enum message_transfer_mode. */
-    uint8_t path;          /* Copied from RESERVED, as held_span_count, window_first and blocks. */
+    uint8_t path;          /* Path of the request, from RESERVED. */
     uint8_t pooling;       /* enum pooling: not POOLING_NONE = send the prompt's embedding. */
-    /* The KV of this number of first spans is not written in layers without a window, because the
-     * token machine has it. */
+    /* Number of the prompt's first spans whose KV is not written in layers without a window,
+     * because the token machine has this KV. */
     uint32_t held_span_count;
     uint64_t prefix_salt; /* Salt of the hashes of the prompt's prefixes; 0 = none. */
     struct message_rank rank;
@@ -227,8 +218,7 @@ struct message_prefill {
     /* Words in `rules`: the request's token rules (common/token_rules.h). */
     uint32_t rule_count;
     uint32_t constraint_bytes; /* Bytes of `constraint`; 0 = no constraint. */
-    /* Number of tokens at the end of `prompt` that belong to the answer; 0 without a constraint.
-     * PREFILL does not contain these tokens a second time, as RESERVE does. */
+    /* Number of tokens at the end of `prompt` that belong to the answer; 0 without a constraint. */
     uint32_t answer_count;
     /* 0 = compute the prompt. N > 0: compute nothing, but write the KV of `prompt` to the token
      * machine. This KV must be in the machine's prefix cache, or belong to the request's generation
@@ -298,33 +288,27 @@ struct message_kv_ready {
 
 /* PROGRESS: the KV of the prompt's first `tokens` tokens is complete, in all layers. From a prompt
  * machine to a gateway: on the prompt machine. From a prompt machine to a token machine: on the
- * token machine, which passes the message on to the gateway. If one of the two machines is lost,
- * the KV on the other one need not be computed again. */
+ * token machine, which passes the message on to the gateway. */
 struct message_progress {
     struct message_request request;
     uint32_t tokens; /* A multiple of the tokens of a block. */
     uint32_t padding;
 };
 
-/* PROBE. The machine answers with the same number. So an answer shows that the machine was alive
- * after the gateway had sent this PROBE. */
+/* PROBE. The machine sends the number back. */
 struct message_probe {
     uint64_t number;
 };
 
 /* CANCEL: the receiver should give the request up.
  *
- * A token machine frees the blocks at once, except in two cases. If a batch is computing the
- * request, the blocks are freed when the batch has ended. If a prompt machine may still write to
- * the blocks, the blocks are quarantined. The quarantine ends when KV_ABORTED or KV_READY arrives
- * from a prompt machine that knows of all its writes (writer_knows in token_pool.c), or a second
- * after the connections and the writes of the prompt machine have ended. While blocks are
- * quarantined and the prompt machine is connected, the token machine sends CANCEL to the prompt
- * machine once a minute, because the prompt machine may never have got PREFILL.
+ * A token machine frees the blocks when no batch uses them. If a prompt machine may still write to
+ * the blocks, the token machine quarantines the blocks first.
  *
  * A prompt machine stops computing, and sends KV_ABORTED to the token machine when its writes have
  * ended, unless it has sent KV_READY. If a token machine cancels a request that the prompt machine
- * does not know, the prompt machine sends KV_ABORTED and refuses a PREFILL that arrives later. */
+ * does not know, the prompt machine sends KV_ABORTED and refuses a PREFILL of the request that
+ * arrives later. */
 struct message_cancel {
     struct message_request request;
     /* From a gateway to a token machine: PREFILL was sent to the prompt machine, which may be
@@ -341,9 +325,8 @@ struct message_failed {
     char text[256]; /* Why the machine has given up the request. */
 };
 
-/* PREEMPTED: a token machine is short of KV memory and takes the blocks of this request away. If
- * `generated` is 0, the prompt's KV had not arrived, and the blocks are quarantined as after
- * CANCEL. Otherwise the machine has freed the blocks. */
+/* PREEMPTED: the token machine is short of KV memory and has taken the blocks of this request away.
+ */
 struct message_preempted {
     struct message_request request;
     /* Tokens generated in this generation. All of them were sent before this message. */
@@ -361,9 +344,7 @@ struct message_copies {
     COPY_COUNTERS(COUNTER_FIELD_64)
 };
 
-/* STATS: the state of a machine. It is sent when the state has changed, at most ten times a second,
- * and at once when a gateway has connected or is gone. Counters start at 0 when the process of the
- * machine starts. */
+/* STATS: the state of a machine. Counters start at 0 when the process of the machine starts. */
 struct message_stats {
     MACHINE_COUNTERS(COUNTER_FIELD_32)
     uint32_t kv_kinds;     /* Kinds of layers of the model (layer_groups_kinds). */
@@ -412,8 +393,8 @@ static inline uint64_t message_stats_transferred(const struct message_stats *sta
     return bytes;
 }
 
-/* PREFIXES: the prefixes in the prefix cache of a machine. It is sent after STATS: all prefixes to
- * a gateway that has connected, and later the changes or again all prefixes (replaces_all). */
+/* PREFIXES: prefixes in the prefix cache of a machine. A gateway that has connected gets all
+ * prefixes, and later the changes or again all prefixes (replaces_all). */
 struct message_prefixes {
     uint32_t count;    /* At most LIMIT_PREFIXES. */
     bool replaces_all; /* Forget all prefixes reported before this message. */
@@ -488,15 +469,15 @@ struct message_load {
     struct message_process process;
 };
 
-/* LOADS. A machine with stages sends it after STATS. */
+/* LOADS. A machine with stages sends this message. */
 struct message_loads {
     uint32_t count; /* At most LIMIT_STAGE_PROCESSES. */
     uint32_t padding;
     const struct message_load *loads;
 };
 
-/* OTHERS: the load that other gateways put on this machine. It is sent after STATS when the values
- * for the receiving gateway have changed. The sums do not contain the receiver's own requests. */
+/* OTHERS: the load that other gateways put on this machine. The sums do not contain the receiver's
+ * own requests. */
 struct message_others {
     char leader[LIMIT_NAME_BYTES]; /* The lowest of the names of the connected gateways. */
     uint32_t gateways;             /* Connected gateways, including the receiver. */

@@ -1,10 +1,10 @@
 /* message_layout: tables that describe the structs of messages, and the functions that encode,
- * decode and check messages by these tables. Only message.c and stage_message.c call the functions,
- * and tests; other files use message.h and stage_message.h. This part keeps no state, and sends and
- * receives nothing: any thread may call it.
+ * decode and check messages by these tables. message.c and stage_message.c call the functions;
+ * other parts use message.h and stage_message.h. This part keeps no state and does no I/O: any
+ * thread may call it.
  *
  * The functions encode all messages except TOKENS (message_tokens_add), and decode and check all
- * messages. message.c also checks messages before they are sent; stage_message.c does not.
+ * messages.
  *
  * The bytes of a message are a struct wire_header, the struct of its kind up to the first pointer,
  * then its arrays in the order of the table. Each array that is not empty begins at a multiple of 8
@@ -83,7 +83,7 @@ struct message_reader {
     const uint8_t *end;
     const char *message; /* Name of the kind of message. */
     const char *array; /* The checked field is in element `index` of this array; NULL = in none. */
-    uint32_t index;    /* See `array`. */
+    uint32_t index;    /* Index of the element; see `array`. */
     struct error *error; /* NULL = no error text is wanted. */
 };
 

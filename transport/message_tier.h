@@ -1,7 +1,7 @@
 /* message_tier: copies the fields of one tier into and out of struct message_stats. A tier is a
- * store for KV below a machine's KV memory (kvcache/tiers/). machine/tiers.c stores the fields;
- * server/gateway/ and server/metrics/ read them. The functions only copy and keep no state: any
- * thread may call them. This part counts nothing and sends nothing. */
+ * store for KV below a machine's KV memory (kvcache/tiers/). Machines store the fields, and
+ * gateways read them. The functions keep no state: any thread may call them. This part counts
+ * nothing and sends nothing. */
 #ifndef TRANSPORT_MESSAGE_TIER_H
 #define TRANSPORT_MESSAGE_TIER_H
 

@@ -3,9 +3,9 @@
  * struct holds the kind of the peer, and the object that represents the peer in the process. The
  * process chooses by the kind which function handles an event of the connection.
  *
- * machine/, kvcache/kv_targets.c and prompt_pool/ set and read these structs, on the one event loop
- * thread that owns the transport. A peer_user owns neither the peer nor the object. The gateway
- * does not use struct peer_user: its `user` is a struct fleet_machine. */
+ * The parts of machines and stage processes use these structs on the one event loop thread that
+ * owns the transport. A peer_user owns neither the peer nor the object. The gateway does not use
+ * this header. */
 #ifndef TRANSPORT_PEER_USER_H
 #define TRANSPORT_PEER_USER_H
 
@@ -26,9 +26,9 @@ enum peer_kind {
     /* A process that stores KV of a token machine; the object is a struct target_process
      * (kvcache/kv_targets.c). */
     PEER_TARGET,
-    /* Another process of this machine: in a head, a stage process, and the object is a struct
-     * stage_process; in a stage process, a process of the next stage, and the object is a struct
-     * stage_next (machine/executor/). */
+    /* Another process of this machine. In a head: a stage process; the object is a struct
+     * stage_process. In a stage process: a process of the next stage; the object is a struct
+     * stage_next. */
     PEER_STAGE,
     PEER_KIND_COUNT,
 };

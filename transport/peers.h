@@ -13,8 +13,7 @@
  * An epoch is the writes between two flushes. A probe is a first message over UCX, by which a link
  * is proved to reach the peer.
  *
- * Only these files and tests include this header. The one thread that owns the transport makes
- * every call. */
+ * The one thread that owns the transport makes every call. */
 #ifndef TRANSPORT_PEERS_H
 #define TRANSPORT_PEERS_H
 
@@ -34,11 +33,9 @@ enum peer_state {
     PEER_PROVING,
     PEER_UP,
     /* The connection has ended for the user of the transport, but the peer may still write into our
-     * memory. The socket stays open until the peer closes it, the network fails, or the transport
-     * is closed (ucx_linger.c). */
+     * memory (ucx_linger.c). */
     PEER_LINGERING,
-    /* The connection has ended. The struct stays in ucx.ended_peers until the next progress,
-     * because functions that still run may have a pointer to the struct. */
+    /* The connection has ended. The struct stays valid until the next progress. */
     PEER_DEAD,
 };
 
@@ -97,18 +94,17 @@ struct peer {
      * last. sent_us: time at which peer_send last sent a frame. */
     int64_t begun_us, heard_us, sent_us;
     int64_t proving_us; /* Time at which the proof of `link` or `candidate` began. */
-    /* LINK_SEEN has arrived since the last candidate was opened or, before the first candidate,
-     * since the connection began. This LINK_SEEN may answer the probe of a link that was closed. */
+    /* LINK_SEEN has arrived; false again when a candidate is opened. The LINK_SEEN may answer the
+     * probe of a link that was closed. */
     bool link_seen;
-    /* Writes to the peer. NULL = the peer has no region or we have none, or no write has begun on
-     * an accepted connection. */
+    /* Writes to the peer. NULL = not open (prove_begin, peer_link). */
     struct fabric_link *link;
     /* A link over UCX that is being proved while the writes of `link` travel over data connections;
      * NULL = none. */
     struct fabric_link *candidate;
     int64_t retry_us;        /* Time from which a candidate may be opened; 0 = never. */
     uint32_t retry_pause_ms; /* Time from the last failure to retry_us. */
-    /* What the peer writes into our region. NULL = no region, or we have not sent HELLO. */
+    /* What the peer writes into our region; NULL = none. */
     struct fabric_inbox *inbox;
     uint8_t *hello_frame; /* Copy of the peer's HELLO; hello_fields points into this copy. */
     struct handshake hello_fields;
@@ -174,10 +170,9 @@ void ucx_work_signal(struct ucx *ucx);
 bool linger_full(const struct ucx *ucx);
 /* See transport_writes_await. */
 bool linger_await(struct peer *peer);
-/* Ends the stream and the links of a peer whose connection ends. The socket is closed when the
- * writes of this side have ended, except that a peer in PEER_LINGERING keeps it for reading. Sets
- * the state to PEER_LINGERING if writes_awaited is true, else to PEER_DEAD. peer_end calls this
- * function. */
+/* Ends the stream and the links of a peer whose connection ends. The socket is closed for sending
+ * when the writes of this side have ended. Sets the state to PEER_LINGERING if writes_awaited is
+ * true, else to PEER_DEAD; in PEER_LINGERING, the socket stays open for reading. */
 void linger_begin(struct peer *peer);
 /* Reads and drops what has arrived from a lingering peer. If the peer has closed the connection,
  * ends the connection and calls the event writes_ended. If the socket of a peer on this host has

@@ -4,7 +4,7 @@
  * In the hand-shake, each side sends the lowest and the highest version that it speaks. The
  * connection uses the highest version that both sides speak. If both sides speak no common version,
  * the connection is refused (handshake.h). Messages are encoded for the version of their connection
- * (message_encode). So machines and gateways of neighbouring releases can work together.
+ * (message_encode).
  *
  * TRANSPORT_PROTOCOL_VERSION is raised by each change of what is sent: a new field or array at the
  * end of a message (struct message_growth), a new message, or a new meaning of a value. The sender

@@ -1,13 +1,10 @@
 /* resolver: finds the socket addresses of hosts without blocking the caller. A numeric address is
- * converted at once. A host name is looked up on a separate thread. The resolver owns these threads
- * and the last good answer for each host and port (up to 1024), for use while the name server does
- * not answer. The resolver opens no connections.
+ * converted at once. A host name is looked up on a separate thread, which may outlive the resolver.
+ * The resolver owns the last good answer for each host and port (up to 1024), for use while the
+ * name server does not answer. The resolver opens no connections.
  *
- * Each UCX transport owns a resolver, and makes every call on the thread that owns the transport.
- * Each client of the shared KV store (kvcache/tiers/tier_store.h) owns a resolver, too. The thread
- * that opens and closes the client, in a machine the event loop thread, opens and closes the
- * resolver; the tier's thread makes the other calls. A resolver is not thread-safe: no two calls
- * may run at once. */
+ * UCX transports and clients of the shared KV store (kvcache/tiers/store_connection.h) own
+ * resolvers. Different threads may call one resolver, but not at the same time. */
 #ifndef TRANSPORT_RESOLVER_H
 #define TRANSPORT_RESOLVER_H
 

@@ -8,21 +8,17 @@
  *                   FETCHED
  *   stage → stage   ACTIVATIONS
  *
- * The head schedules batches and talks to the gateways. The stage processes have the weights and
- * the KV, and compute. The head sends the JOB of a batch to all stages of a path at the same time.
- * A stage writes its activations into the batch slot of the next stage, in the way in which KV is
- * written, and then sends ACTIVATIONS. The next stage begins when this message has arrived. The
- * last stage sends the sampled tokens to the head. Jobs of one path run in the order in which they
- * arrived.
+ * The head sends the JOB of a batch to all stages of a path at the same time. A stage writes its
+ * activations into the batch slot of the next stage, in the way in which KV is written, and then
+ * sends ACTIVATIONS. The next stage begins when this message has arrived. The last stage sends the
+ * sampled tokens to the head. Jobs of one path run in the order in which they arrived.
  *
- * A stage may have several ranks that compute together, as a group. When rank 0 is opened, it makes
- * the id of the group and sends the id to the head. When all ranks are open, the head sends the id
- * to all ranks, and each rank joins the group. All ranks get equal JOBs and run the JOBs in the
- * same order. A rank that sends the activations of a job to no other process sends DONE: rank 0 of
- * the last stage with the results, all other ranks without results.
+ * A stage may have several ranks that compute together, as a group (GROUP). All ranks get equal
+ * JOBs and run the JOBs in the same order. A rank that sends the activations of a job to no other
+ * process sends DONE: rank 0 of the last stage with the results, all other ranks without results.
  *
- * Structs and arrays are sent as in message.h. The decoder checks the ranges of fields (the tables
- * in stage_message.c). The receiver checks what depends on its sizes, such as block ids.
+ * Structs and arrays are sent as in message.h. The receiver checks what depends on its sizes, such
+ * as block ids.
  *
  * All processes of a machine speak the same version of the protocol: the head refuses a stage
  * process of another version. So a change of these structs raises TRANSPORT_PROTOCOL_VERSION, but
@@ -247,7 +243,8 @@ struct stage_done {
     uint64_t serial;       /* Serial of the job. */
     uint32_t result_count; /* Number of `results`; 0 except from rank 0 of the last stage. */
     uint32_t padding;
-    const struct sampled *results; /* First of the samples, then of the rows of the scores. */
+    /* Results of the samples, then results of the rows of the scores. */
+    const struct sampled *results;
 };
 
 /* TARGET. */
@@ -339,8 +336,7 @@ struct stage_writer {
 };
 
 /* AWAIT: a request waits for KV of the machine `writer`, or waits no longer. The process answers
- * AWAITED if the wait begins. The head sends the block ids to the gateway when all processes have
- * answered. */
+ * AWAITED if the wait begins. */
 struct stage_await {
     uint64_t cookie;               /* Number that AWAITED repeats. */
     uint64_t request;              /* Id of the request. */

@@ -4,8 +4,7 @@
  * socket with epoll: for EPOLLIN, and for EPOLLOUT while stream_wants_write returns true. The
  * stream does not know what frames mean.
  *
- * Only files of this folder and tests include this header. The one thread that owns the transport
- * makes every call. */
+ * The UCX transport (ucx*.c) makes every call, on the one thread that owns the transport. */
 #ifndef TRANSPORT_STREAM_H
 #define TRANSPORT_STREAM_H
 

@@ -1,15 +1,12 @@
 /* tls: encrypts and decrypts the bytes of one connection between processes of a cluster: TLS 1.3 by
  * GnuTLS. This part owns the TLS sessions and the keys that are derived from the cluster keys. It
- * owns no socket and never waits: the caller (stream.c) sends and receives the encrypted bytes.
- * Only files of this folder and tests include this header. The one thread that owns the transport
- * makes every call.
+ * owns no socket and never waits: the caller (stream.c) sends and receives the encrypted bytes. The
+ * one thread that owns the transport makes every call.
  *
  * In the TLS hand-shake, both sides prove that they have the same cluster key, from which a
  * pre-shared key is derived. The connecting side uses its first cluster key and sends the id of
  * this key; the accepting side uses its own key with this id. Each session makes a fresh
- * Diffie-Hellman exchange, so recorded traffic stays secret even if the cluster key leaks later.
- * Certificates, tickets and early data are not used. Each side changes the key that it encrypts
- * with long before the limits of AES-GCM are reached. */
+ * Diffie-Hellman exchange, so recorded traffic stays secret even if the cluster key leaks later. */
 #ifndef TRANSPORT_TLS_H
 #define TRANSPORT_TLS_H
 

@@ -3,17 +3,15 @@
  * A flush tells the writing side when its earlier writes are in the peer's memory. The transport
  * calls the user's functions (struct transport_events) inside transport_progress only.
  *
- * Machines, stage processes, the gateway, `cleave profile`, `cleave doctor` and benchmarks open
- * transports. One thread, usually an event loop, owns a transport and makes every call. The
- * transport does not read messages (message.h does) and decides nothing about requests: a write of
- * KV is an offset and a size in a region.
+ * Gateways, machines, stage processes and tools open transports. One thread, usually an event loop,
+ * owns a transport and makes every call. The transport does not read messages (message.h does) and
+ * decides nothing about requests: a write of KV is an offset and a size in a region.
  *
- * Each connection has a TCP socket. Control messages travel on this socket in order, and its end
- * shows at once that a process has died. KV travels in the first of these ways that works: by
+ * Each connection has a TCP socket. Control messages travel on this socket in order, and the end of
+ * the socket shows that a process has died. KV travels in the first of these ways that works: by
  * copies between devices of one host; over UCX (shared memory, InfiniBand); over further TCP
- * sockets (data connections). With a cluster key, TCP sockets carry TLS. docs/transport.md explains
- * why a connection has two channels. A transport without a region, such as the gateway's, does not
- * open UCX. */
+ * sockets (data connections). With a cluster key, TCP sockets carry TLS. A transport without a
+ * region, such as the gateway's, does not open UCX. */
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
 
@@ -43,15 +41,15 @@ enum transport_rope_list {
 /* What a process sends about itself in the hand-shake, with which a connection begins
  * (handshake.h). Identities are compared before any message is delivered. Between two machines, all
  * fields from metadata_hash to rope_list must be equal. Between a gateway and a machine, only
- * metadata_hash must be equal, unless one of the two hashes is 0. In addition, both processes must
- * speak a common version of the protocol (protocol.h) and use equal formats of hashes; two machines
- * must also use equal formats of KV (common/formats.h). A mismatch ends the connection on both
- * sides with ST_MISMATCH; the text names what differs and both values. */
+ * metadata_hash must be equal, unless one of the two hashes is 0. All processes must speak a common
+ * version of the protocol (protocol.h) and use equal formats of hashes (common/formats.h). Two
+ * machines must also use equal formats of KV. A mismatch ends the connection on both sides with
+ * ST_MISMATCH; the text names what differs and both values. */
 struct transport_identity {
     char name[LIMIT_NAME_BYTES]; /* Name of the process in the cluster. */
     enum transport_role role;
-    /* Hash of the model file's metadata and tensor table; 0 = a gateway that serves two versions of
-     * its model (a model update) and compares the hashes itself. */
+    /* Hash of the model file's metadata and tensor table; 0 = a gateway that compares the hashes
+     * itself. */
     uint64_t metadata_hash;
     struct digest model_hash; /* Hash of metadata and weights; zero for a gateway. */
     uint32_t layer_count;
@@ -62,9 +60,7 @@ struct transport_identity {
     enum transport_rope_list rope_list;
 };
 
-/* A peer's region, from its hand-shake. A gateway has no region. The head of a machine with stages
- * has none either, because its stage processes have the blocks; if the machine has tiers, the head
- * has a region for its stage processes (machine/executor/staging.h). */
+/* A peer's region, from its hand-shake. */
 struct transport_region_info {
     uint64_t bytes;              /* Size of the region; 0 = the peer has no region. */
     uint32_t block_count;        /* Number of blocks in the region. */
@@ -85,11 +81,11 @@ struct transport_request {
 struct transport_events {
     /* The connection is up: messages and writes may be sent. */
     void (*peer_up)(void *self, struct transport_peer *peer);
-    /* The connection has ended, or did not come up; in the second case, peer_up was not called.
-     * Also called for a connection that the peer has begun. `why`: ST_UNREACHABLE, ST_MISMATCH,
-     * ST_TIMED_OUT or another error. `text`: the name or address of the peer, and the reason.
-     * Unfinished flushes are reported before this event. After this event, no event for this
-     * connection follows except writes_ended, and `peer` is invalid. */
+    /* The connection has ended, or did not come up (peer_up was not called). Also called for
+     * connections that the peer has begun. `why`: ST_UNREACHABLE, ST_MISMATCH, ST_TIMED_OUT or
+     * another error. `text`: the name or address of the peer, and the reason. Unfinished flushes
+     * are reported before this event. After this event, `peer` is invalid, and no event of the
+     * connection follows except writes_ended. */
     void (*peer_down)(void *self, struct transport_peer *peer, enum status why, const char *text);
     /* A message has arrived. `data` is aligned to 8 bytes and valid during the call. */
     void (*message)(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes);
@@ -155,9 +151,9 @@ struct transport_options {
     /* Time after which UCX is tried again for a peer to which UCX carried no message. Each failure
      * doubles the time, up to 16 × link_retry_ms. 0 = 60,000. */
     uint32_t link_retry_ms;
-    /* The cluster's keys, copied. Each side proves that it has one of these keys before the other
-     * side reads anything else, and sockets are encrypted. NULL = no key and no encryption: peers
-     * that have a key are refused, and no peer may open a device's memory. */
+    /* The cluster's keys, copied. Both sides prove that they have one of these keys before the
+     * connection is up, and sockets are encrypted. NULL = no key and no encryption: peers that have
+     * a key are refused, and no peer may open a device's memory. */
     const struct secret_keys *keys;
 };
 
@@ -246,18 +242,18 @@ enum status transport_listen(struct transport *t, const char *address,
  * "host:port", or memory is short; no event follows. */
 enum status transport_connect(struct transport *t, const char *address, void *user,
                               struct transport_peer **out, struct error *error);
-/* Ends a connection. The other side gets peer_down. On this side no event follows, except
- * writes_ended if transport_writes_await has returned true, and `peer` is invalid. */
+/* Ends a connection. The other side gets peer_down. On this side, `peer` is then invalid, and no
+ * event of the connection follows except writes_ended (transport_writes_await). */
 void transport_disconnect(struct transport *t, struct transport_peer *peer);
 
 /* Sets the metadata_hash of our identity, for later hand-shakes. Connections that are up stay. */
 void transport_metadata_hash_set(struct transport *t, uint64_t metadata_hash);
 
 /* Replaces the cluster's keys. Requires that the transport was opened with keys; `keys` is copied.
- * A connection that is up stays up if `keys` has the key that was proved last on the connection.
- * Otherwise the connection goes down unless the peer proves one of `keys` within connect_ms: this
- * side proves its first key to the peer, and a peer that has this key then proves this key, too.
- * Returns ST_NO_MEMORY, or ST_UNSUPPORTED if GnuTLS fails; nothing has then changed. */
+ * A connection that is up stays up if `keys` has the key that was proved last on the connection. On
+ * any other connection, this side proves its first key to the peer; the connection goes down if the
+ * peer proves none of `keys` within connect_ms. Returns ST_NO_MEMORY, or ST_UNSUPPORTED if GnuTLS
+ * fails; nothing has then changed. */
 enum status transport_keys_set(struct transport *t, const struct secret_keys *keys,
                                struct error *error);
 

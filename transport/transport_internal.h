@@ -1,8 +1,8 @@
 /* transport_internal: the structs behind the opaque types of transport.h, and the comparison of
  * identities. Implementations of transport_ops (transport_ucx in ucx*.c; loopback in tests) fill
- * the structs; the functions transport_… of transport.c read them. Only files of this folder and
- * tests include this header. All these functions run on the one thread that owns the transport.
- * Connections, frames and memory belong to the implementations (peers.h, fabric.h). */
+ * the structs; the functions transport_… of transport.c read them. All these functions run on the
+ * one thread that owns the transport. Connections, frames and memory belong to the implementations
+ * (peers.h, fabric.h). */
 #ifndef TRANSPORT_TRANSPORT_INTERNAL_H
 #define TRANSPORT_TRANSPORT_INTERNAL_H
 

@@ -1,9 +1,9 @@
 /* store_connection: a connection to one server of the shared store (tier_store.h), over TCP or TLS.
  * It owns the socket and the TLS session. It sends and receives bytes, and does not know their
  * meaning (store_session.h does). A call with a deadline waits until the deadline at most. A
- * deadline is a time of clock_system in microseconds. store_session.c and tier_store.c make every
- * call, on the thread of the store's tier, on the thread that makes or closes the tier, or in the
- * gateway's check of its config. A connection does not connect again by itself. */
+ * deadline is a time of clock_system in microseconds. store_session.c and tier_store.c make the
+ * calls, one at a time, usually on the thread of the store's tier. A connection does not connect
+ * again by itself. */
 #ifndef KVCACHE_TIERS_STORE_CONNECTION_H
 #define KVCACHE_TIERS_STORE_CONNECTION_H
 
@@ -24,16 +24,16 @@ void store_tls_close(struct store_tls *tls);
 struct store_connection;
 
 struct store_connection_options {
-    const struct address *address; /* Of the server. */
+    const struct address *address; /* Address of the server. */
     struct resolver *resolver;     /* Finds the numeric addresses of the server's host. */
     struct store_tls *tls;         /* NULL = no TLS. Must outlive the connection. */
-    int64_t deadline_us;           /* Of store_connection_open. */
+    int64_t deadline_us;           /* Deadline of store_connection_open. */
 };
 
 /* Finds the server's address, connects, and makes the TLS hand-shake, in which the server's
  * certificate must name the host and be signed by a trusted CA. Returns ST_TIMED_OUT,
- * ST_UNREACHABLE, ST_MISMATCH if the hand-shake fails for another reason than time, ST_NO_MEMORY,
- * or an error of resolver_find. */
+ * ST_UNREACHABLE, ST_MISMATCH if the hand-shake fails, ST_NO_MEMORY, or an error of resolver_find.
+ */
 enum status store_connection_open(const struct store_connection_options *options,
                                   struct store_connection **out, struct error *error);
 void store_connection_close(struct store_connection *c); /* NULL is fine. */

@@ -3,9 +3,9 @@
  * not sent yet; hiredis formats commands and parses replies. Commands may be sent before the
  * replies to earlier commands are received; replies arrive in the order of the commands. After any
  * result except ST_OK, the session can only be closed. A call with a deadline waits until the
- * deadline at most. A deadline is a time of clock_system in microseconds. tier_store.c makes every
- * call, on the thread of the store's tier, on the thread that closes the tier, or in the gateway's
- * check of its config. The session does not know the meaning of commands, except AUTH. */
+ * deadline at most. A deadline is a time of clock_system in microseconds. tier_store.c makes the
+ * calls, one at a time, usually on the thread of the store's tier. The session does not know the
+ * meaning of commands, except AUTH. */
 #ifndef KVCACHE_TIERS_STORE_SESSION_H
 #define KVCACHE_TIERS_STORE_SESSION_H
 
@@ -34,10 +34,8 @@ struct store_word {
 
 #define STORE_COMMAND_WORDS 8 /* Most words of a command. */
 
-/* Queues one command, which the next flush or receive sends. If the command does not fit into the
- * rest of the session's buffer (16 KiB), sends the queued commands first. Sends a command that is
- * larger than the buffer at once. Requires 1 to STORE_COMMAND_WORDS words. Returns the errors of
- * store_connection_send, and ST_NO_MEMORY. */
+/* Queues one command, which is sent by the next flush or receive at the latest. Requires 1 to
+ * STORE_COMMAND_WORDS words. Returns the errors of store_connection_send, and ST_NO_MEMORY. */
 enum status store_session_send(struct store_session *session, const struct store_word *words,
                                int word_count, int64_t deadline_us, struct error *error);
 /* Sends the commands that are not sent yet. Returns the errors of store_connection_send. */
@@ -45,7 +43,7 @@ enum status store_session_flush(struct store_session *session, int64_t deadline_
                                 struct error *error);
 
 enum store_reply_kind {
-    STORE_REPLY_STATUS,  /* The command was carried out; `text` is such as "OK". */
+    STORE_REPLY_STATUS,  /* The command was carried out; `text` is "OK", for example. */
     STORE_REPLY_ERROR,   /* The server refused the command, for the reason in `text`. */
     STORE_REPLY_INTEGER, /* The reply is the number `integer`. */
     STORE_REPLY_NIL,     /* There is no value. */
@@ -55,7 +53,7 @@ enum store_reply_kind {
 struct store_reply {
     enum store_reply_kind kind;
     int64_t integer;
-    size_t bytes;   /* Size of the value, also if the value did not fit. */
+    size_t bytes;   /* Size of the value or text, also if it did not fit. */
     char text[200]; /* Has only printable characters; cut if it is too long. */
 };
 

@@ -3,11 +3,11 @@
  * A record is a sequence of bytes under a name (tier_record.h). All records of a backend have the
  * same size.
  *
- * The thread of the tier (tiers.h) calls the functions; `close` is called by the thread that calls
- * tiers_close. The gateway's check of its config also opens and closes the shared store. A deadline
- * is a time of clock_system in microseconds. A backend that uses a network returns at the deadline
- * at the latest; the other backends ignore deadlines. A backend has no thread of its own, logs
- * nothing and does not look into records: tiers.c makes the names and checks the records. */
+ * The thread of the tier (tiers.h) calls the functions, except `close`: the thread that calls
+ * tiers_close calls it. The gateway's check of its config also opens and closes the shared store. A
+ * deadline is a time of clock_system in microseconds. A backend that uses a network returns at the
+ * deadline at the latest; the other backends ignore deadlines. A backend has no thread of its own,
+ * logs nothing and does not look into records: tiers.c makes the names and checks the records. */
 #ifndef KVCACHE_TIERS_TIER_BACKEND_H
 #define KVCACHE_TIERS_TIER_BACKEND_H
 

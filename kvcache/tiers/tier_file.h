@@ -1,11 +1,10 @@
 /* tier_file: a backend (tier_backend.h) that stores records in one file, for example on an SSD.
  * machine/ makes the backend on its event loop thread; the tier's thread calls it (tiers.h). The
  * backend owns the file while it is open: for a second machine, `open` returns ST_UNREACHABLE until
- * the first machine has ended. The records survive a restart of the machine. They are removed if
- * the machine's model or its KV layout has changed.
+ * the first machine has ended. The records survive a restart of the machine. `open` removes records
+ * of another identity.
  *
- * `open` gives the file its full size. If the file system can allocate space in advance, the disk
- * cannot become full later. When the file is full, a new record replaces the record that
+ * `open` gives the file its full size. When the file is full, a new record replaces the record that
  * tier_index.h chooses. The backend does not flush the file to the disk: after a power failure some
  * records may be damaged, which their checksums show (tier_record_open). */
 #ifndef KVCACHE_TIERS_TIER_FILE_H

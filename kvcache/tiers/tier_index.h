@@ -1,11 +1,10 @@
 /* tier_index: which record is in which place of a store (tier_file.h, tier_memory.h), and which
  * place the next record gets. A store has a fixed number of places, each for one record. New
  * records take the places in order, round after round. A record that was used since the previous
- * round keeps its place for one round more ("second chance"), so the KV of prefixes that many
- * requests begin with stays.
+ * round keeps its place for one round more ("second chance").
  *
- * The index owns a part of each record's name, and reads and writes no record. It has no lock: the
- * tier's thread makes every call, except that tier_index_close may run after that thread has
+ * The index owns a part of each record's name, and reads and writes no record. The tier's thread
+ * makes every call; tier_index_close may also run on another thread when the tier's thread has
  * ended. */
 #ifndef KVCACHE_TIERS_TIER_INDEX_H
 #define KVCACHE_TIERS_TIER_INDEX_H

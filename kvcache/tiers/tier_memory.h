@@ -1,7 +1,6 @@
 /* tier_memory: a backend (tier_backend.h) that stores records in the memory of the host, beside a
- * machine's KV memory. It helps where KV memory is small or cannot be made larger, for example on a
- * GPU. The backend owns the memory of the records, which end with the machine's process. When this
- * memory is full, a new record replaces the record that tier_index.h chooses.
+ * machine's KV memory. The backend owns the memory of the records, which end with the machine's
+ * process. When this memory is full, a new record replaces the record that tier_index.h chooses.
  *
  * Memory is taken from the kernel when a record is first written to it, and given back by `close`.
  * Core dumps do not contain the records. machine/ makes the backend on its event loop thread; the

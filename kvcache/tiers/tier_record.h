@@ -4,12 +4,11 @@
  *
  * A record has a header of TIER_RECORD_HEADER_BYTES bytes, with a checksum of the record, and then
  * the payload, which is the KV. If there is a key, the payload is encrypted (AES-256-GCM), the tag
- * of the cipher takes the place of the checksum, and the names depend on the key. Then a store
- * learns neither the KV nor the tokens.
+ * of the cipher takes the place of the checksum, and the names depend on the key. A store then
+ * learns neither KV nor tokens.
  *
- * tiers.c makes and opens records on the threads of the tiers; machine/ makes the identity when it
- * opens the tiers. The functions own nothing, and any thread may call them. They do not put records
- * into a store (tier_backend.h). */
+ * tiers.c and machine/ call the functions. The functions own nothing, and any thread may call them.
+ * They do not put records into a store (tier_backend.h). */
 #ifndef KVCACHE_TIERS_TIER_RECORD_H
 #define KVCACHE_TIERS_TIER_RECORD_H
 

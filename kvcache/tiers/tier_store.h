@@ -5,21 +5,18 @@
  * to the server with the highest score for the name. So when a server is added or removed, only the
  * names of that server move.
  *
- * A server fails if it cannot be reached, does not answer in time, refuses to read, or answers with
- * something else than RESP. A server that fails is skipped: for 1 s after the first failure, for
- * twice as long after each further failure, at most 64 s. Meanwhile its names belong to the other
- * servers. The first failure of a server is returned, with the server in the error's text. Until
- * the server works again, its further failures are not returned if another server can be asked. If
- * a server refuses to store (for example because its memory is full), `put` returns ST_NO_RESOURCE
- * for its names; the server is still read, and is asked to store again after 1 s, then 2 s, and so
- * on up to 64 s. If the caller's deadline ends a call before kv/tiers/store/deadline_ms, nothing is
- * found or stored; a call that ends in this way counts as a failure of the server only if it is the
- * third in a row.
+ * `open` succeeds if one server works. A server that fails is skipped for 1 s, and after further
+ * failures for longer, at most 64 s; meanwhile its names belong to the other servers. The first
+ * failure of a server is returned as ST_UNREACHABLE; further failures are returned only if no other
+ * server can be asked. If a server refuses to store, `put` returns ST_NO_RESOURCE for its names;
+ * the server is still read, and is asked to store again after a pause. A call that ends at the
+ * caller's deadline finds or stores nothing, and counts as a failure only after several such calls
+ * in a row.
  *
- * machine/tiers.c makes the backend when a machine starts, and then the tier's thread calls it
- * (tiers.h). The gateway's check of its config makes a backend to try the servers. Records may
- * expire (kv/tiers/store/expire_s), and servers may evict them. If `has` finds a record, the
- * record's time to expire begins again. The backend does not evict records itself. */
+ * machine/ makes the backend, and the tier's thread calls it (tiers.h). The gateway's check of its
+ * config also makes a backend. Records may expire (kv/tiers/store/expire_s), and servers may evict
+ * them. If `has` finds a record, the record's time to expire begins again. The backend does not
+ * evict records itself. */
 #ifndef KVCACHE_TIERS_TIER_STORE_H
 #define KVCACHE_TIERS_TIER_STORE_H
 

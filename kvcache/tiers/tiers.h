@@ -16,15 +16,15 @@
 #include <stdatomic.h>
 
 #define TIER_JOBS_MAX 256     /* Jobs of a tier that have not ended. */
-#define TIER_RETRY_US 2000000 /* Time after which the thread tries an unreachable tier again. */
+#define TIER_RETRY_US 2000000 /* Time after which an unreachable tier is tried again. */
 
 /* The thread of a tier stores a span only while no TIER_FIND and no TIER_LOAD waits. */
 enum tier_job_kind {
     TIER_FIND,  /* Counts the first spans that can be loaded. */
     TIER_LOAD,  /* Loads spans into blocks. */
     TIER_STORE, /* Stores spans. */
-    /* Counts the first spans whose records are all stored, for a caller that will store the other
-     * spans. Waits until no TIER_FIND and no TIER_LOAD waits. */
+    /* Counts the first spans whose records are all stored. Runs only while no TIER_FIND and no
+     * TIER_LOAD waits. */
     TIER_PROBE,
 };
 
@@ -33,7 +33,7 @@ enum tier_job_kind {
 struct tier_job {
     enum tier_job_kind kind;
     uint32_t tier;          /* Index in tiers_options.backends. */
-    uint64_t salt;          /* Of the chain (kv_prefix.h). */
+    uint64_t salt;          /* Salt of the chain (kv_prefix.h). */
     const uint32_t *tokens; /* The tokens of the spans [0, end). */
     /* The block of span i in layer group g is blocks[g * stride + i - blocks_first]; not used by
      * TIER_FIND and TIER_PROBE. */
@@ -43,7 +43,7 @@ struct tier_job {
     uint32_t first; /* The job concerns the spans [first, end). */
     uint32_t end;
     /* In layer groups with a window, a job concerns only the spans from window_first on. Not used
-     * by TIER_FIND, which finds out the window blocks that the tokens after the last span read. */
+     * by TIER_FIND. */
     uint32_t window_first;
     /* Time of clock_system at which the job gives up; not used by TIER_STORE and TIER_PROBE. */
     int64_t deadline_us;
@@ -55,7 +55,7 @@ struct tier_job {
     /* Spans from `first` on that were found (TIER_FIND, TIER_PROBE) or loaded (TIER_LOAD). */
     uint32_t count;
     uint32_t written; /* TIER_STORE: records for which `put` returned ST_OK. */
-    uint32_t dropped; /* TIER_STORE: spans that were not stored, after a failure or a cancel. */
+    uint32_t dropped; /* TIER_STORE: spans of which a record was not stored. */
     uint32_t damaged; /* TIER_LOAD: records that were damaged. */
 
     /* Used by tiers.c. */
@@ -75,11 +75,11 @@ struct tiers_options {
     uint8_t *region;                                /* KV memory with this layout. */
     uint32_t count;                                 /* Number of tiers. */
     struct tier_backend *backends[TIER_KIND_COUNT]; /* tiers_close closes them. */
-    /* Called from tiers_progress to report a change of a tier to an operator. ST_OK = the tier
-     * works, and `text` is the remark of tier_backend_ops.open, empty = none; after other statuses,
-     * `text` says why. ST_NO_RESOURCE = the tier stores nothing now; ST_INVALID = a record was
-     * damaged; ST_UNREACHABLE or ST_TIMED_OUT = the tier is tried again later; other statuses = the
-     * tier is off. */
+    /* Called from tiers_progress to report on a tier to an operator. ST_OK = the tier works, and
+     * `text` is the remark of tier_backend_ops.open, empty = none; after other statuses, `text`
+     * says why. ST_NO_RESOURCE = the tier stores nothing now; ST_INVALID = a record was damaged;
+     * ST_UNREACHABLE or ST_TIMED_OUT = the tier is tried again later; other statuses = the tier is
+     * off. */
     void (*note)(void *self, uint32_t tier, enum status status, const char *text);
     void *self; /* First argument of `note`. */
 };
@@ -103,9 +103,8 @@ bool tiers_progress(struct tiers *tiers);
 
 /* Begins a job. `ended` is called later, from tiers_progress or tiers_close. Returns false, and
  * `ended` is not called, if the tier does not work now, if it has TIER_JOBS_MAX jobs, or if there
- * is no memory. A tier that is still being opened for the first time accepts TIER_FIND and
- * TIER_LOAD, and does them after the attempt to open: so a machine that has just started finds
- * records from before. Requires that first is less than end. */
+ * is no memory. A tier that is being opened for the first time accepts TIER_FIND and TIER_LOAD,
+ * which then wait for the result. Requires that first is less than end. */
 bool tiers_submit(struct tiers *tiers, struct tier_job *job);
 /* Asks a job to end early. A TIER_LOAD or TIER_STORE that is running ends after its current
  * span. */

@@ -1,12 +1,43 @@
 /* stage_plan: see the header. */
 #include "machine/executor/stage_plan.h"
 
-#include "machine/executor/stage_costs.h"
+#include "profile/profile.h"
 #include "scheduler/options.h"
 #include "scheduler/partition_even.h"
+#include "scheduler/stage_costs.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+/* Reads the costs from the config's profile, or computes them from the sizes of the weights. */
+static enum status costs_read(const struct config *config, const struct config_machine *entry,
+                              const struct config_stages *stages, const struct model_hyper *hyper,
+                              uint64_t metadata_hash, struct stage_costs *out, struct error *error)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct profile *profile;
+    if (!stage_costs_use_profile(config, stages)) {
+        stage_costs_by_weights(entry, stages, hyper->layer_count, model_vocabulary_layers(hyper),
+                               out);
+        return ST_OK;
+    }
+    enum status status = config_file_path(config, config->profile, path, error);
+    if (status == ST_OK)
+        status = profile_load(path, &profile, error);
+    if (status != ST_OK)
+        return status;
+    if (profile->model.layer_count != hyper->layer_count ||
+        (profile->model.metadata_hash != 0 && profile->model.metadata_hash != metadata_hash))
+        status = error_set(error, ST_MISMATCH, "%s is of another model, %s; the config's is %s",
+                           path, profile->model.name, hyper->name);
+    else
+        status =
+            stage_costs_by_profile(config, entry, stages, (uint32_t)sysconf(_SC_NPROCESSORS_ONLN),
+                                   profile, path, out, error);
+    profile_close(profile);
+    return status;
+}
 
 static enum status split_evenly(const struct config_machine *entry, const struct stage_costs *costs,
                                 const struct model_hyper *hyper, struct stage_plan *plan,
@@ -100,8 +131,7 @@ enum status stage_plan_make(const struct config *config, const struct config_mac
     out->batches_in_flight = out->paths.path_count = out->paths.cycle_count = 1;
     if (stages.count == 0)
         return ST_OK;
-    enum status status =
-        stage_costs_read(config, entry, &stages, hyper, metadata_hash, &costs, error);
+    enum status status = costs_read(config, entry, &stages, hyper, metadata_hash, &costs, error);
     if (status == ST_OK)
         status = processes_make(entry, &stages, hyper, out, error);
     if (status != ST_OK)

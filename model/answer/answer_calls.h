@@ -1,9 +1,7 @@
 /* answer_calls: writes a constraint of the kind "format:" (model/grammar/grammar.h) for answers in
- * a model's format. Such an answer has what the request demands: tool calls whose arguments follow
- * their schemas, or content that follows another constraint and begins after the reasoning. The
- * answer is written so that answer_parser.h can read it. server/api/answer_constraint.c calls it on
- * the gateway's text threads; any thread may. This part owns nothing. It does not compile the
- * constraint. */
+ * a model's format. The constraint demands tool calls, content, or one of the two, after optional
+ * reasoning. answer_parser.h can read every answer that follows the constraint. The gateway's text
+ * threads call this part; any thread may. It owns nothing, and does not compile the constraint. */
 #ifndef MODEL_ANSWER_ANSWER_CALLS_H
 #define MODEL_ANSWER_ANSWER_CALLS_H
 
@@ -12,26 +10,26 @@
 
 #include <jansson.h>
 
-/* Most calls of an answer that follows a constraint of answer_calls_write. */
+/* Most calls of an answer if answer_wanted.several_calls is true. */
 #define ANSWER_CALLS_FORCED_MAX 16
 
 /* What the answer must consist of. */
 struct answer_wanted {
     const json_t *tools; /* List of {"function": {name, parameters, strict}}; NULL = no calls. */
     uint32_t only_tool;  /* Index of the only tool that may be called; UINT32_MAX = any tool. */
-    /* true: after its reasoning, the answer has calls only. false: calls are optional. */
-    bool calls_only;
-    bool several_calls; /* The answer may have more than one call. Ignored in the format harmony. */
-    bool all_schemas;   /* Arguments follow their schemas also for tools that are not strict. */
-    /* The constraint of another kind that content must follow; NULL = any text. */
+    bool calls_only;     /* After its reasoning, the answer has calls only. Needs `tools`. */
+    bool several_calls;  /* More than one call is allowed. Ignored in the format harmony. */
+    /* true: the arguments of every tool follow its schema. false: only those of strict tools. */
+    bool all_schemas;
+    /* Constraint that the content must follow, not of the kind "format:"; NULL = any text. */
     const char *content;
     size_t content_bytes;
     enum answer_begin start_place; /* Result of answer_begin_find for the prompt. */
 };
 
-/* Appends the constraint to *out. If memory runs out, out->broken is set. Requires a format with
- * calls if wanted->tools is not NULL: ANSWER_REASONING_HARMONY, or `tools` other than
- * ANSWER_TOOLS_NONE. */
+/* Appends the constraint to *out. If memory runs out, out->broken is set. If wanted->tools is not
+ * NULL, the format must have calls: its reasoning is ANSWER_REASONING_HARMONY, or its `tools` is
+ * not ANSWER_TOOLS_NONE. */
 void answer_calls_write(struct text *out, const struct answer_format *format,
                         const struct answer_wanted *wanted);
 

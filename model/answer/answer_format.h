@@ -1,9 +1,7 @@
-/* answer_format: how a model writes reasoning and tool calls in its answers. When the gateway
- * opens a model, server/api/served_model.c finds the model's format from the text of its chat
- * template; for each request, server/api/encode.c calls answer_begin_find on a text thread.
- * answer_parser.h reads answers in a format, and answer_calls.h writes constraints for such
- * answers. Any thread may call the functions, which own nothing. They render no templates
- * (model/text/chat.h) and read no answers. */
+/* answer_format: how a model writes reasoning and tool calls in its answers. The gateway finds the
+ * format of a model when it opens the model, and the place where an answer begins when it has
+ * rendered a chat. Any thread may call the functions, which own nothing. They render no templates
+ * (model/text/chat.h) and read no answers (answer_parser.h). */
 #ifndef MODEL_ANSWER_ANSWER_FORMAT_H
 #define MODEL_ANSWER_ANSWER_FORMAT_H
 
@@ -32,8 +30,7 @@ enum answer_reasoning {
     ANSWER_REASONING_HARMONY, /* The channel `analysis`. */
 };
 
-/* Markers: texts that separate the parts of an answer. In some models a marker is one control
- * token. */
+/* Texts that separate the parts of an answer. In some models a marker is one control token. */
 enum answer_marker {
     ANSWER_MARKER_NONE,
     ANSWER_MARKER_THINK,
@@ -65,17 +62,15 @@ enum answer_marker {
 struct answer_format {
     enum answer_tools tools;
     enum answer_reasoning reasoning;
-    /* Two of enum answer_tools have variants. MISTRAL: true = each call is `name[ARGS]{…}`, false =
-     * the calls are a list of objects. DEEPSEEK: true = arguments are in a fenced block (V3, R1),
-     * false = they are not. For others the value has no meaning. */
+    /* ANSWER_TOOLS_MISTRAL: true = a call is `name[ARGS]{…}`, false = calls are a list of objects.
+     * ANSWER_TOOLS_DEEPSEEK: true = arguments are in a fenced block (V3, R1), false = no block. For
+     * other `tools` the value has no meaning. */
     bool variant;
-    /* Bit m is set if enum answer_marker m is a control token of the model. */
-    uint32_t control_markers;
+    uint32_t control_markers; /* Bit m: enum answer_marker m is a control token of the model. */
 };
 
 /* Stores the format of a model. `tools` and `reasoning` are names from the config, such as "none",
- * "hermes" or "think"; "auto" = found in the template's text. `tokenizer` is used during the call
- * only. */
+ * "hermes" or "think"; "auto" = found from the text of the chat template. */
 void answer_format_find(const char *tools, const char *reasoning, const char *template_text,
                         size_t template_bytes, const struct tokenizer *tokenizer,
                         struct answer_format *out);
@@ -84,12 +79,13 @@ const char *answer_marker_text(enum answer_marker marker); /* Returns a text suc
 
 /* Whether an answer begins before, in or after its reasoning. */
 enum answer_begin {
-    ANSWER_BEGINS,                 /* Reasoning may come first. */
+    ANSWER_BEGINS,                 /* The prompt ends with no marker of reasoning. */
     ANSWER_BEGINS_IN_REASONING,    /* The prompt opens the reasoning. */
     ANSWER_BEGINS_AFTER_REASONING, /* The prompt closes the reasoning. */
 };
 
-/* Finds out from the end of the prompt's text where the answer begins. */
+/* Finds out from the end of the prompt's text where the answer begins; ANSWER_BEGINS if the
+ * format's reasoning is not between two markers. */
 enum answer_begin answer_begin_find(const struct answer_format *format, const char *prompt,
                                     size_t prompt_bytes);
 

@@ -1,19 +1,16 @@
 /* answer_parser: splits the text of an answer, which arrives in pieces, into reasoning, content and
- * tool calls. The result does not depend on where the text was cut into pieces. A completion whose
- * answers have parts (completion_has_parts) has one parser for each choice, and makes every call on
- * the gateway's event loop thread.
+ * tool calls. The result does not depend on where the text was cut into pieces. The gateway has a
+ * parser for an answer that may have reasoning or calls, on its event loop thread. A parser does
+ * not check arguments against schemas, and knows no tokens.
  *
- * Text that begins like a call but is no call is reported as content. White space after reasoning
- * and calls is left out. White space before reasoning and calls is left out up to 64 bytes; after
- * more than 64 bytes, reasoning at the answer's beginning and calls without a marker are not
- * recognised. A call's text is held back until the call's name and the beginning of its arguments
- * are known. After that, the arguments are reported piece by piece as they arrive, with the control
- * characters inside their strings escaped. If the arguments are not valid JSON, have more than 128
- * levels or a number of more than 63 bytes (json_scan.h), the text from the wrong byte on is
- * content.
+ * Except in the format harmony, white space around reasoning and calls is left out, before them up
+ * to 64 bytes. After more than 64 bytes of white space, the beginning of reasoning is not
+ * recognised, and a call needs a marker. Text that begins like a call but is no call is content.
  *
- * The parser does not check arguments against schemas (constraints of answer_calls.h make the model
- * follow them), and knows no tokens. */
+ * A call's text is held back until the call's name and the beginning of its arguments are known.
+ * After that, the arguments are reported piece by piece as they arrive, with the control characters
+ * inside their strings escaped. If the arguments are not valid JSON, have more than 128 levels or a
+ * number of more than 63 bytes (json_scan.h), the text from the wrong byte on is content. */
 #ifndef MODEL_ANSWER_ANSWER_PARSER_H
 #define MODEL_ANSWER_ANSWER_PARSER_H
 
@@ -22,8 +19,7 @@
 
 #define ANSWER_CALLS_MAX  128 /* Most calls of one answer; the text of later calls is content. */
 #define ANSWER_NAME_BYTES 65  /* Most bytes of a tool's name, with its NUL. */
-/* Most bytes of a call that are held back; a longer text that still cannot be reported as a call is
- * content. */
+/* Most bytes of a call that are held back. A call that cannot be reported by then is content. */
 #define ANSWER_HELD_BYTES 65536
 
 enum answer_part {
@@ -36,15 +32,14 @@ enum answer_part {
 struct answer_options {
     struct answer_format format;
     enum answer_begin start_place; /* Result of answer_begin_find for the prompt. */
-    /* false: the text of calls is reported as content (harmony: without the headers). */
+    /* false: the text of calls is reported as content (harmony: without headers and markers). */
     bool finds_calls;
-    /* Names of the request's tools, each between two line breaks: "\nname\nname\n". Calls without a
-     * marker before them (possible in the formats llama3 and json) count as calls only if they have
-     * one of these names. The text must outlive the parser. NULL = calls without a marker never
-     * count. */
+    /* Names of the request's tools, each between two line breaks: "\nname\nname\n". In the formats
+     * llama3 and json, a call without a marker must have one of these names; NULL = there are no
+     * such calls. The text must outlive the parser. */
     const char *tool_names;
     /* Receives the parts in order, during answer_parser_feed and answer_parser_finish. `text` is
-     * valid during the call. */
+     * valid until on_part returns. */
     void (*on_part)(void *self, enum answer_part part, const char *text, size_t bytes);
     void *self; /* First argument of on_part. */
 };
@@ -59,12 +54,12 @@ void answer_parser_close(struct answer_parser *p); /* NULL is fine. */
  * are reported as content. */
 void answer_parser_feed(struct answer_parser *p, const char *text, size_t bytes);
 /* Ends the answer: reports the text that was held back, as reasoning or content. White space at the
- * end, and in the format harmony a header that is not complete, may be left out. */
+ * end may be left out; in the format harmony, also a header that is not complete. */
 void answer_parser_finish(struct answer_parser *p);
 /* Returns true if the text so far ends inside the reasoning. */
 bool answer_parser_in_reasoning(const struct answer_parser *p);
-/* Returns true if the control token with this text is a marker of the format. The caller then feeds
- * its text, although clients do not see control tokens. */
+/* Returns true if the parser needs the text of this control token. The caller must then feed the
+ * text, and no text of other control tokens. */
 bool answer_parser_token_is_marker(const struct answer_parser *p, const char *token, size_t bytes);
 
 #endif

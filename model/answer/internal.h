@@ -1,9 +1,8 @@
-/* internal: the parser's struct and functions, and the interface between the parser and the
- * families. A family is the code for one enum answer_tools, such as hermes.c: it finds calls in an
- * answer's text, and writes the texts around a call's arguments for a constraint. call_scan.c reads
- * the JSON of a call. Only model/answer/ includes this header. The functions of the parser run on
- * the event loop thread that owns the parser (answer_parser.h); functions that write constraints
- * run on any thread. They call no tools, and do not know tokens. */
+/* internal: what the files of model/answer/ share: the parser's struct and functions, and the
+ * interface to the families. A family is the code for one enum answer_tools, such as hermes.c. It
+ * finds calls in an answer's text, and writes the texts around a call's arguments for a constraint.
+ * The functions of the parser run on the thread that owns the parser (answer_parser.h); functions
+ * that write constraints run on any thread. They call no tools. */
 #ifndef MODEL_ANSWER_INTERNAL_H
 #define MODEL_ANSWER_INTERNAL_H
 
@@ -13,9 +12,11 @@
 #include "model/answer/json_scan.h"
 
 /* Most blanks (scan_is_blank) that are held back until the text after them shows whether a marker
- * follows. */
+ * or a call follows. */
 #define BLANKS_MAX 64
-#define HEAD_BYTES 512 /* Most bytes between a marker and the arguments of a call. */
+/* Most bytes from a marker to the object of a call, in mistral and deepseek; most bytes of the
+ * header of a message in harmony. */
+#define HEAD_BYTES 512
 
 /* Result of a step of the parser. */
 enum step {
@@ -34,15 +35,16 @@ enum call_place {
 
 struct answer_family {
     const enum answer_marker *markers; /* All markers of the family, then ANSWER_MARKER_NONE. */
-    /* Makes one step: reads text from parser_text and reports parts. p->family_state belongs to the
-     * family; 0 = the content begins. */
+    /* Makes one step: reads parser_text, which is not empty, and reports parts. p->family_state
+     * belongs to the family; 0 = the first step. */
     enum step (*step)(struct answer_parser *p);
-    /* The marker that calls begin with; ANSWER_MARKER_NONE = an answer with calls begins with "{"
-     * or "[". */
+    /* The marker before calls in a constraint. ANSWER_MARKER_NONE = an answer with calls begins
+     * with "{" or "[". Not used for harmony. */
     enum answer_marker trigger;
-    /* Appends the text of a place as an expression of a constraint (model/grammar/grammar.h,
-     * "format:") that `step` can read. tool_name is NULL except for CALL_HEAD and CALL_TAIL.
-     * several_calls: there may be more than one call. NULL = the family has no calls. */
+    /* Appends the text of a place to a constraint "format:" (model/grammar/grammar.h), as one or
+     * several expressions that `step` can read. tool_name is NULL except for CALL_HEAD and
+     * CALL_TAIL. several_calls: there may be more than one call. `write` NULL = the family has no
+     * calls. */
     void (*write)(struct text *out, const struct answer_format *format, enum call_place place,
                   const char *tool_name, bool several_calls);
 };
@@ -71,17 +73,17 @@ struct call_scan {
     struct json_scan json;
     size_t scanned;               /* Bytes read so far, including the text before the object. */
     bool arguments_only;          /* The object is the arguments; the name came before it. */
-    bool listed_names_only;       /* Only names of the request's tools count as calls. */
+    bool listed_names_only;       /* The name must be in options.tool_names. */
     bool call_reported;           /* ANSWER_PART_CALL has been reported. */
     bool has_name;                /* `name` is set. */
     bool has_arguments;           /* `arguments` is set. */
     bool arguments_done;          /* `arguments_end` is set. */
-    enum call_field field;        /* Meaning of the latest member of the object itself (depth 1). */
+    enum call_field field;        /* Meaning of the latest member at depth 1, the object itself. */
     size_t value_offset;          /* Where the value of the member of `field` begins. */
     size_t arguments_offset;      /* Where the arguments begin. */
     size_t arguments_end;         /* Where the arguments end. */
     uint32_t key_bytes;           /* Bytes in `key`. */
-    char key[16];                 /* Name of the latest member, truncated. */
+    char key[16];                 /* Name of the latest member at depth 1, truncated. */
     char name[ANSWER_NAME_BYTES]; /* The tool's name. */
 };
 
@@ -136,19 +138,18 @@ enum match parser_match(const struct answer_parser *p, size_t at, const char *te
 /* Returns whether the text of the marker begins at offset `at`. */
 enum match parser_match_marker(const struct answer_parser *p, size_t at, enum answer_marker marker);
 
-/* Reports the text before the first of the markers (a list that ends with ANSWER_MARKER_NONE), but
- * not the blanks directly before the marker (up to BLANKS_MAX). Returns the marker and stores its
- * offset in *at. Returns ANSWER_MARKER_NONE if the text has none of these markers. Until the answer
- * has ended, text at its end that may be the beginning of a marker, and the blanks at the end or
- * before that text, are not reported. */
+/* Reports the text before the first of `markers` (a list that ends with ANSWER_MARKER_NONE), except
+ * up to BLANKS_MAX blanks directly before the marker. Returns the marker, and stores its offset
+ * after the report in *at; ANSWER_MARKER_NONE = the text has no marker. In this case, while the
+ * answer has not ended, blanks and the beginning of a marker at the end of the text are not
+ * reported. */
 enum answer_marker parser_report_until(struct answer_parser *p, enum answer_part part,
                                        const enum answer_marker *markers, size_t *at);
 
-/* Begins to read a call whose object is at offset `at`, perhaps after blanks. name NULL = the
- * object has the name and the arguments; otherwise the object is the arguments of the tool `name`.
- * listed_names_only: only names of the request's tools count as calls. The text before `at` is
- * dropped when the call is reported. If the object is no call, the text before `at` becomes
- * content. */
+/* Begins to read a call whose object is at offset `at`, perhaps after blanks. The object is the
+ * arguments of the tool `name`; name NULL = the object has the name and the arguments.
+ * listed_names_only: the call must have a name of options.tool_names. If the call is reported, the
+ * text before `at` is dropped. Otherwise the text becomes content. */
 void parser_call_begin(struct answer_parser *p, size_t at, const char *name, size_t name_bytes,
                        bool listed_names_only);
 

@@ -1,6 +1,6 @@
 /* json_scan: reads one JSON object byte by byte, and says where the object ends and whether its
- * syntax is right. Its only state is struct json_scan, which the caller owns. call_scan.c calls it
- * for the tool calls in an answer, on the thread that parses the answer. It stores no values.
+ * syntax is right. Its only state is struct json_scan, which the caller owns. It reads the tool
+ * calls in an answer, on the thread that parses the answer. It stores no values.
  *
  * Strings may contain line breaks and other control characters, although JSON does not allow them.
  * An object with more than JSON_SCAN_DEPTH open levels, or with a number of more than

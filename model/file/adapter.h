@@ -2,10 +2,10 @@
  * adapter_config.json and adapter_model.safetensors. The adapter changes a product W · x of the
  * model to W · x + scale · B · A · x. The number of rows of A is the rank.
  *
- * A struct adapter owns the mappings of both files and the table of the matrices A and B.
- * model_file.c opens and closes adapters, and model/forward/adapters.c reads the matrices while a
- * model is loaded; both run on the thread that uses the struct model_file. This part computes no
- * products, and does not know the shapes of the model's matrices. */
+ * A struct adapter owns the mappings of both files and the table of the matrices A and B. A struct
+ * model_file opens and closes its adapters, and model/forward/ reads the matrices, on the thread
+ * that uses the struct model_file. This part computes no products, and does not know the shapes of
+ * the model's matrices. */
 #ifndef MODEL_FILE_ADAPTER_H
 #define MODEL_FILE_ADAPTER_H
 
@@ -29,21 +29,19 @@ struct adapter;
 
 /* Opens the adapter in the folder at `path` and checks the names and types of its tensors. The
  * caller closes *out with adapter_close. Returns ST_NOT_FOUND if a file is missing, ST_IO if a file
- * cannot be read or is empty, ST_INVALID if a file is malformed or a matrix A has no B or the
- * reverse, ST_UNSUPPORTED if the adapter has a setting or tensor that is not supported, or
- * ST_NO_MEMORY. */
+ * cannot be read or is empty, ST_INVALID if a file is malformed or one of A and B is missing,
+ * ST_UNSUPPORTED if a setting or tensor is not supported, or ST_NO_MEMORY. */
 enum status adapter_open(const char *path, struct adapter **out, struct error *error);
-/* Opens an adapter whose two files are in memory (fuzzing, tests). The caller owns the memory. The
- * memory must stay unchanged until adapter_close. Returns the errors of adapter_open, except
- * ST_NOT_FOUND and ST_IO. */
+/* Opens an adapter whose two files are in memory (fuzzing, tests). The caller owns the memory,
+ * which must stay unchanged until adapter_close. Returns the errors of adapter_open. */
 enum status adapter_open_memory(struct mapped_text config, struct mapped_text weights,
                                 struct adapter **out, struct error *error);
 void adapter_close(struct adapter *a); /* NULL is fine. */
 
 /* Returns matrix A (is_b = false; [rank × columns of W]) or matrix B (is_b = true; [rows of W ×
  * rank]) for the matrix W of a layer. NULL = the adapter does not change this product. `a` owns the
- * tensor. The tensor has two dimensions, and elements of type F32, F16 or BF16. The caller must
- * compare its shape with the shape of W. */
+ * tensor, which has two dimensions, and elements of type F32, F16 or BF16. The caller must compare
+ * the shape with the shape of W. */
 const struct mapped_tensor *adapter_tensor(const struct adapter *a, uint32_t layer,
                                            enum adapter_matrix matrix, bool is_b);
 /* Returns the scale for matrices of this rank: lora_alpha divided by the rank, or by the root of

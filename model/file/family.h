@@ -1,8 +1,7 @@
 /* family: the table of the families of models, which says how each family differs from Llama. The
  * table is constant, so any thread may read it. model_file.c and hyper.c look up a model's family
- * while they open the model. This part reads no files. hyper.c lets the keys of a model's file
- * (keys.h) override some values of the table. To add a family that needs no new field, add a row to
- * the table in family.c. */
+ * while they open the model; hyper.c lets keys of the model's files (keys.h) override some values
+ * of the table. This part reads no files. */
 #ifndef MODEL_FILE_FAMILY_H
 #define MODEL_FILE_FAMILY_H
 
@@ -17,22 +16,20 @@ enum family_qk_norms {
 
 /* A family of models. */
 struct family {
-    /* Name in GGUF files (general.architecture). NULL = GGUF files of this family have the name of
-     * another family: GGUF files of Mistral have "llama". */
+    /* Name in GGUF files (general.architecture). NULL = they have the name of another family, such
+     * as "llama" for Mistral. */
     const char *name;
     const char *type;         /* Name in folders (model_type in config.json). */
     const char *architecture; /* Name in errors and logs (model_hyper.architecture). */
     bool hub_post_norms;      /* Folders name tensors by ROLE_NAMES_HUB_POST_NORMS. */
     bool gguf_norm_after;     /* GGUF files name tensors by ROLE_NAMES_GGUF_NORM_AFTER. */
     /* In GGUF files, RoPE rotates the dimensions i and i + rope_dim/2 together; false = 2i and
-     * 2i + 1. False for llama, because the conversion to GGUF permutes q and k. */
+     * 2i + 1. */
     bool rope_neox;
     /* In folders, RoPE rotates the dimensions 2i and 2i + 1 together; false = i and
      * i + rope_dim/2. */
     bool rope_pairs;
-    /* The files must have biases of q, k and v. Without this flag, and for other matrices, biases
-     * are optional. */
-    bool biases;
+    bool biases; /* The tensors ROLE_Q, ROLE_K and ROLE_V must have biases; false = optional. */
     enum family_qk_norms qk_norms;
     bool layer_norms;  /* LayerNorm instead of RMSNorm. */
     bool no_pre_norms; /* The inputs of attention and feed-forward are not normalised. */
@@ -59,31 +56,27 @@ struct family {
     /* Rows of the embedding matrix are multiplied by the root of `hidden`, unless the file has
      * KEY_EMBEDDING_SCALE. */
     bool embedding_scaled;
-    bool norms_from_1;   /* Folders store the norms' weights minus 1; 1 is added. */
+    bool norms_from_1;   /* Folders store the norms' weights minus 1. */
     bool logits_divided; /* KEY_LOGIT_SCALE divides the logits instead of multiplying them. */
-    /* Every full_period-th layer (counted from 1) sees all tokens. The other layers have a window,
-     * and rotate with local_base. 0 = no such pattern: if the model has a window, the layers from
-     * KEY_WINDOW_FIRST on have it. A list of the layers' kinds in the file (key_layer_type)
-     * overrides full_period. Without a list, KEY_LOCAL_PERIOD overrides a full_period that is not
-     * 0. */
+    /* Every full_period-th layer (counted from 1) has no window; 0 = layers before KEY_WINDOW_FIRST
+     * have no window. KEY_LOCAL_PERIOD overrides a full_period above 0. A list of the layers' kinds
+     * in the file (key_layer_type) overrides full_period and KEY_LOCAL_PERIOD. */
     uint32_t full_period;
-    /* Default of KEY_ROPE_BASE_LOCAL, the base of the rotary embedding in layers with a window; 0 =
-     * all layers have the same base and scaling, and the key is not read. FAMILY_LOCAL_SAME = the
-     * base of the other layers, but without their scaling. */
+    /* Default of KEY_ROPE_BASE_LOCAL, the base of the rotary embedding in layers with a window,
+     * which then rotate without scaling. FAMILY_LOCAL_SAME = the base of the other layers. 0 = all
+     * layers have one base and scaling, and the key is not read. */
     float local_base;
     /* Every no_rope_period-th layer (counted from 1) does not rotate q and k; 0 = all layers
-     * rotate. FAMILY_NO_ROPE_FULL = layers without a window do not rotate. If no_rope_period is not
-     * 0, no_rope_layers of config.json overrides no_rope_period (key_layer_rotates). */
+     * rotate. FAMILY_NO_ROPE_FULL = layers without a window do not rotate. config.json's
+     * no_rope_layers (key_layer_rotates) overrides a no_rope_period above 0. */
     uint32_t no_rope_period;
     /* Models with this number of layers divide attention scores by the root of hidden / head_count
-     * instead of the root of head_dim. KEY_QUERY_SCALAR and KEY_ATTENTION_SCALE override this
-     * value. 0 = no model of the family does. */
+     * instead of the root of head_dim; 0 = none. KEY_QUERY_SCALAR and KEY_ATTENTION_SCALE override
+     * the divisor. */
     uint32_t hidden_scale_layers;
-    float rope_share; /* Default of KEY_ROPE_SHARE; 0 = 1. KEY_ROPE_DIM overrides both. */
-    float freq_base;  /* Default of KEY_ROPE_BASE for folders; 0 = 10000. */
-    /* In GGUF files, YaRN's limits are not rounded to whole dimensions. (In folders,
-     * KEY_ROPE_TRUNCATE says whether they are; GGUF files have no such key.) */
-    bool yarn_fractions;
+    float rope_share;    /* Default of KEY_ROPE_SHARE; 0 = 1. */
+    float freq_base;     /* Default of KEY_ROPE_BASE for folders; 0 = 10000. */
+    bool yarn_fractions; /* In GGUF files, YaRN's limits are not rounded to whole dimensions. */
 };
 
 #define FAMILY_NO_ROPE_FULL UINT32_MAX

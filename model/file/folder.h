@@ -2,9 +2,9 @@
  * weights. The weights are in model.safetensors or, if the folder does not have that file, in the
  * files that model.safetensors.index.json names. A struct folder owns the mappings of the files and
  * finds tensors by name. The texts, tensors and digests that its functions return are valid until
- * folder_close. Other files of model/file/ call it, on the thread that uses the struct model_file;
- * `cleave model fetch` calls folder_file_name. It does not know the meaning of keys and tensors
- * (its callers do). */
+ * folder_close, but an added tensor may move until folder_tensors_sort. Other files of model/file/
+ * call it, on the thread that uses the struct model_file. It does not know the meaning of keys and
+ * tensors. */
 #ifndef MODEL_FILE_FOLDER_H
 #define MODEL_FILE_FOLDER_H
 
@@ -33,9 +33,9 @@ enum folder_file {
 
 /* Maps the files of the folder at `path` and reads the tables of their tensors (safetensors.h). The
  * caller closes *out with folder_close. Returns ST_NOT_FOUND if there is no folder, ST_IO if a file
- * cannot be read, ST_INVALID if a file is missing or malformed, ST_UNSUPPORTED if a tensor has
- * another type than those of mapped.h, ST_TOO_LARGE if the index names more than 4,096 files, or
- * ST_NO_MEMORY. */
+ * cannot be read, ST_INVALID if a file is missing or malformed, ST_UNSUPPORTED if the type of a
+ * tensor is not supported (safetensors.h), ST_TOO_LARGE if the index names more than 4,096 files,
+ * or ST_NO_MEMORY. */
 enum status folder_open(const char *path, struct folder **out, struct error *error);
 
 /* A file in memory. */
@@ -46,13 +46,13 @@ struct folder_part {
 };
 /* Opens a folder whose files are in memory (fuzzing, tests). `name` is the folder's name. Requires
  * that `parts` and the files' data stay unchanged until folder_close. Returns the errors of
- * folder_open, except ST_NOT_FOUND and ST_IO. */
+ * folder_open. */
 enum status folder_open_memory(const char *name, const struct folder_part *parts, size_t count,
                                struct folder **out, struct error *error);
 void folder_close(struct folder *f); /* NULL is fine. */
 
 const char *folder_file_name(enum folder_file file); /* Returns a name such as "config.json". */
-/* Returns the file's content; text NULL = the folder has no such file. Requires another file than
+/* Returns the file's content; text NULL = the folder has no such file, or `file` is
  * FOLDER_WEIGHTS. */
 struct mapped_text folder_text(const struct folder *f, enum folder_file file);
 /* Returns config.json as a JSON object, which `f` owns. */
@@ -65,28 +65,24 @@ size_t folder_tensor_count(const struct folder *f);
 /* Returns tensor `index`, counted from 0: first the tensors of the files in the order of the
  * tensors' names, then the added tensors. NULL = there are fewer tensors. */
 const struct mapped_tensor *folder_tensor_at(const struct folder *f, size_t index);
-/* Returns the tensor with this name, which is an added tensor, or a tensor of the files whose
- * elements are not integers; NULL = none. */
+/* Returns the tensor with this name: an added tensor, or a tensor of the files whose elements are
+ * not integers; NULL = none. After folder_tensor_add, requires folder_tensors_sort. */
 const struct mapped_tensor *folder_tensor_find(const struct folder *f, const char *name);
 /* Returns the tensor of the files that has this name, of any type; NULL = none. */
 const struct mapped_tensor *folder_tensor_find_any(const struct folder *f, const char *name);
 
-/* packed.c adds tensors while a model is opened. An added tensor takes the place of packed tensors
- * (packed.h). folder_tensor_add copies `values` and the name, and returns ST_NO_MEMORY on failure.
- * After the last added tensor, and before folder_tensor_find, the caller must call
- * folder_tensors_sort. folder_tensors_sort returns ST_INVALID if two added tensors have the same
- * name, or if an added tensor has the name of a tensor of the files whose elements are not
- * integers. */
+/* Adds a tensor in place of packed tensors (packed.h). Copies `name`, and *values except its name.
+ * Returns ST_NO_MEMORY on failure. The caller calls folder_tensors_sort after the last tensor. */
 enum status folder_tensor_add(struct folder *f, const char *name,
                               const struct mapped_tensor *values, struct error *error);
+/* Sorts the added tensors by name. Returns ST_INVALID if the name of an added tensor is also the
+ * name of another added tensor, or of a tensor of the files whose elements are not integers. */
 enum status folder_tensors_sort(struct folder *f, struct error *error);
 
-/* folder_digest: the digest of all files (model_file_digest without adapters).
- * folder_metadata_digest: the digest of the files without tensor data; its first 64 bits are
- * model_file_metadata_hash without adapters. Both functions compute the digest at the first call,
- * and `f` owns it. folder_bytes: the bytes of the files with weights. */
+/* The two functions compute their digest at the first call; `f` owns the digest. folder_digest is
+ * of all files, folder_metadata_digest of the files without tensor data. */
 const struct digest *folder_digest(struct folder *f);
 const struct digest *folder_metadata_digest(struct folder *f);
-uint64_t folder_bytes(const struct folder *f);
+uint64_t folder_bytes(const struct folder *f); /* Returns the size of the files with weights. */
 
 #endif

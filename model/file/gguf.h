@@ -1,9 +1,8 @@
 /* gguf: maps a model's GGUF file, or its several GGUF files, and finds their metadata keys and
  * tensors (GGUF versions 2 and 3, little-endian). A struct gguf owns the mappings. The texts,
  * arrays, tensors and digests that the functions return are valid until gguf_close. Other files of
- * model/file/ call it, on the thread that uses the struct model_file. It checks each length and
- * offset before it uses them, so a truncated or corrupt file gives an error. It does not know the
- * meaning of keys (its callers do), and converts no tensors. */
+ * model/file/ call it, on the thread that uses the struct model_file. A truncated or corrupt file
+ * gives an error. This part does not know the meaning of keys, and converts no tensors. */
 #ifndef MODEL_FILE_GGUF_H
 #define MODEL_FILE_GGUF_H
 
@@ -19,19 +18,18 @@ struct gguf;
 
 /* Maps the file at `path` and, if it is the first of several files of a model, the other files. The
  * caller closes *out with gguf_close. Returns ST_NOT_FOUND if there is no such file, ST_IO if a
- * file cannot be read, ST_INVALID if a file is malformed or one of the other files is missing,
- * ST_UNSUPPORTED if a version or a tensor's type is not supported, or ST_NO_MEMORY. */
+ * file cannot be read, ST_INVALID if a file is malformed, one of the other files is missing or
+ * `path` is one of the other files, ST_UNSUPPORTED if a version or a tensor's type is not
+ * supported, or ST_NO_MEMORY. */
 enum status gguf_open(const char *path, struct gguf **out, struct error *error);
 /* Opens one GGUF file in memory (fuzzing, tests), which errors call `name`. Requires that `data` is
- * aligned to 16 bytes and stays unchanged until gguf_close. Returns the errors of gguf_open, except
- * ST_NOT_FOUND and ST_IO. */
+ * aligned to 16 bytes and stays unchanged until gguf_close. Returns the errors of gguf_open. */
 enum status gguf_open_memory(const void *data, size_t bytes, const char *name, struct gguf **out,
                              struct error *error);
 void gguf_close(struct gguf *g); /* NULL is fine. */
 
-/* gguf_digest: the digest of all files (model_file_digest without adapters). gguf_metadata_digest:
- * the digest of the files without tensor data; its first 64 bits are model_file_metadata_hash
- * without adapters. Both functions compute the digest at the first call, and `g` owns it. */
+/* The two functions compute their digest at the first call; `g` owns the digest. gguf_digest is of
+ * all files of the model, gguf_metadata_digest of the files without tensor data. */
 const struct digest *gguf_digest(struct gguf *g);
 const struct digest *gguf_metadata_digest(struct gguf *g);
 
@@ -47,8 +45,8 @@ enum status gguf_get_bool(const struct gguf *g, const char *key, bool *out, stru
 enum status gguf_get_string(const struct gguf *g, const char *key, struct mapped_text *out,
                             struct error *error);
 /* The two functions store an array of strings, or of 32-bit integers, and the number of its
- * elements. `g` owns the array. They return the errors of gguf_get_u32; gguf_get_i32_array also
- * returns ST_INVALID if an unsigned element is above INT32_MAX. */
+ * elements. `g` owns the array. They return ST_NOT_FOUND if the file does not have the key, and
+ * ST_INVALID if the type does not fit or an unsigned element is above INT32_MAX. */
 enum status gguf_get_string_array(const struct gguf *g, const char *key,
                                   const struct mapped_text **out, size_t *count_out,
                                   struct error *error);

@@ -1,9 +1,7 @@
 /* hyper: the hyper-parameters of a model (sizes, norms, rotary embedding, experts), read from the
- * keys of its files and checked. The gateway, `cleave check`, machines, stage processes,
- * `cleave profile` and model_open (model/forward/model.h) call model_hyper_read when they open a
- * model, on the thread that uses the struct model_file. A struct model_hyper is a plain value, and
- * any thread may read it. This part reads no weights. It checks the shape of the embedding matrix;
- * model/forward/weights_load.c checks the shapes of the other tensors. */
+ * keys of its files and checked. Processes that open a model read them, on the thread that uses the
+ * struct model_file. A struct model_hyper is a plain value, and any thread may read it. This part
+ * reads no weights. It checks the shape of the embedding matrix, but of no other tensor. */
 #ifndef MODEL_FILE_HYPER_H
 #define MODEL_FILE_HYPER_H
 
@@ -18,8 +16,7 @@
 
 /* How the frequencies of the rotary embedding differ from the powers of its base, besides the
  * factor rope_freq_scale. `factor`, `low`, `high`, context_tokens and `pairs` are fields of struct
- * model_rope_scaling. If the file has a tensor ROLE_ROPE_FACTORS, each frequency is divided by an
- * element of this tensor instead, for every kind. */
+ * model_rope_scaling. */
 enum model_rope_kind {
     MODEL_ROPE_PLAIN, /* The frequencies do not differ. */
     /* Llama 3.1. A frequency f has the wavelength w = 2 pi / f. If w > context_tokens / low, f
@@ -38,8 +35,7 @@ enum model_rope_kind {
     MODEL_ROPE_PROPORTIONAL,
 };
 
-/* The scaling of the rotary embedding; enum model_rope_kind describes the fields without a
- * comment. */
+/* The scaling of the rotary embedding; enum model_rope_kind says what the fields mean. */
 struct model_rope_scaling {
     enum model_rope_kind kind;
     float factor;
@@ -51,7 +47,7 @@ struct model_rope_scaling {
 };
 
 /* The experts of the layers that have a router. A row chooses some of the routed experts, and uses
- * all shared experts, which are computed as one feed-forward. */
+ * all shared experts, which together are one feed-forward. */
 struct model_experts {
     uint32_t count;      /* Routed experts of a layer; 0 = the model is dense. */
     uint32_t used;       /* Experts that a row chooses. */
@@ -60,17 +56,16 @@ struct model_experts {
     /* Most elements in a quantisation block of the shared experts' `down` matrices. A rank's slice
      * of the shared experts begins at a multiple of shared_block. */
     uint32_t shared_block;
-    /* How a row chooses its experts: these six fields have the meaning that struct compute_routing
-     * gives to them. */
+    /* `sigmoid` to group_best are fields of struct compute_routing. */
     bool sigmoid, normalise;
     float scale;
     uint32_t groups, groups_used, group_best;
     bool biases;        /* The router and the routed experts have biases. */
-    bool alternate;     /* The file stores experts as struct family.experts_alternate says. */
+    bool alternate;     /* The file stores experts as family.experts_alternate says. */
     float limit, alpha; /* Fields of struct compute_gate; limit 0 = the gate has no limit. */
 };
 
-/* Bits of model_hyper.layer_bits. A layer without these bits sees all tokens, and rotates with
+/* Bits of model_hyper.layer_bits. A layer with no bit sees all tokens, and rotates with
  * rope_freq_base. */
 enum model_layer_bits {
     MODEL_LAYER_WINDOW = 1,     /* The layer sees only the last `window` tokens. */
@@ -78,14 +73,13 @@ enum model_layer_bits {
     MODEL_LAYER_UNROTATED = 4   /* The layer does not rotate q and k. */
 };
 
-/* Latent attention (DeepSeek-V2, 2024, section 2.1). The KV of a token is one vector, which all
- * heads share. The vector has the `rotated` values that are the rotated part of every head's key,
- * and `rank` further values. Each head computes the rest of its key, and its value, from the `rank`
- * values. */
+/* Latent attention (DeepSeek-V2, 2024, section 2.1). The KV of a token is one vector of
+ * rank + rotated values, which all heads share. The `rotated` values are the rotated part of every
+ * head's key. Each head computes the rest of its key, and its value, from the `rank` values. */
 struct model_latent {
     uint32_t rank;           /* 0 = the model does not have latent attention. */
     uint32_t q_rank;         /* Length of the vector from which queries are made; 0 = `hidden`. */
-    uint32_t plain, rotated; /* Dimensions of a head's query that are not rotated, and that are. */
+    uint32_t plain, rotated; /* A head's query has plain + rotated dimensions. */
     uint32_t value;          /* Dimensions of a head's value. */
 };
 
@@ -93,25 +87,24 @@ struct model_hyper {
     char architecture[32]; /* struct family.architecture, such as "qwen3". */
     char name[64];         /* Result of model_file_name, cut; without a name, `architecture`. */
     uint32_t layer_count;  /* Layers of the model, without draft layers. */
-    /* Number of draft layers, whose tensors follow the tensors of the other layers. From the final
-     * vector (forward_final_vector) of a token t and from the token t + 1, a draft layer predicts
-     * the token t + 2 (multi-token prediction, DeepSeek-V3, 2024, section 2.2). cleave uses only
-     * the first draft layer. */
+    /* Draft layers in the files, whose layer numbers begin at layer_count. A draft layer predicts
+     * token t + 2 from token t + 1 and the final vector (forward_final_vector) of token t
+     * (DeepSeek-V3, 2024, section 2.2). cleave uses only the first draft layer. */
     uint32_t draft_layers;
     uint32_t hidden; /* Embedding length. */
     uint32_t ffn;    /* Feed-forward length of layers without experts. */
-    /* Most elements in a quantisation block of the `down` matrices, without those of experts. A
+    /* Most elements in a quantisation block of the `down` matrices of layers without experts. A
      * rank's slice of the feed-forward begins at a multiple of ffn_block. */
     uint32_t ffn_block;
     uint32_t head_count;
     uint32_t kv_head_count;
-    /* Dimensions of a head. With latent attention, half of rank + rotated, so that K and V of the
-     * one KV head together are as long as the vector of a token. */
+    /* Dimensions of a head. With latent attention, half of rank + rotated, so that K and V together
+     * are as long as the vector of a token. */
     uint32_t head_dim;
     struct model_latent latent;
     uint32_t vocab; /* Tokens of the vocabulary. */
-    /* Longest context that the model supports: the number in the file. The scaling of the rotary
-     * embedding can make this number larger (YaRN) or smaller (dynamic scaling). */
+    /* Longest context that the model supports: the number in the file, which YaRN can make larger,
+     * and dynamic scaling smaller. */
     uint32_t context_tokens;
     float norm_epsilon;
     /* true: RoPE rotates the dimensions i and i + rope_dim/2 together. false: 2i and 2i + 1. */
@@ -122,10 +115,9 @@ struct model_hyper {
     float rope_freq_scale; /* Factor of the frequencies; not with local_freq_base. */
     struct model_rope_scaling rope_scaling;
     float attention_scale; /* Factor of a score of attention, which is query times key. */
-    /* attention_cap is for scores of attention, logits_cap for logits. A value x becomes
-     * cap * tanh(x / cap); 0 = no cap. */
+    /* Caps of attention's scores and of logits: x becomes cap * tanh(x / cap); 0 = no cap. */
     float attention_cap, logits_cap;
-    bool biases; /* The files must have biases for q, k and v. */
+    bool biases; /* The tensors ROLE_Q, ROLE_K and ROLE_V must have biases; false = optional. */
     enum family_qk_norms qk_norms;
     bool layer_norms; /* LayerNorm instead of RMSNorm, except for q and k. */
     bool pre_norms;   /* The inputs of attention and of the feed-forward are normalised. */
@@ -142,7 +134,7 @@ struct model_hyper {
     float residual_scale;  /* Factor of a result that is added to the residual stream. */
     float logit_scale;     /* Factor of the logits. */
     float norm_offset;     /* Added to the weights of all norms. */
-    float local_freq_base; /* 0 = no layer has MODEL_LAYER_LOCAL_BASE. */
+    float local_freq_base; /* Base in layers with MODEL_LAYER_LOCAL_BASE; 0 = no such layer. */
     uint32_t window;       /* Tokens of the attention window; 0 = no layer has a window. */
     uint8_t layer_bits[LIMIT_LAYERS]; /* OR of enum model_layer_bits, for each layer. */
     struct model_experts experts;
@@ -164,12 +156,9 @@ static inline uint32_t model_layer_window(const struct model_hyper *h, uint32_t 
     return (h->layer_bits[layer] & MODEL_LAYER_WINDOW) != 0 ? h->window : 0;
 }
 
-/* Returns true if all requests of a cluster use LongRoPE's list for long contexts; false = they use
- * the list for short contexts. context_tokens_max is the longest context of the cluster. Requires
- * MODEL_ROPE_LONG. Short requests use the same list as long requests, because the K of a token
- * depends on the list: a request that changed its list would need the K of all its earlier tokens
- * computed again. (transformers changes the list when a context exceeds
- * rope_scaling.context_tokens, and keeps the K of earlier tokens.) */
+/* Returns true if LongRoPE's list for long contexts is used; false = the list for short contexts.
+ * context_tokens_max is the longest context of the cluster. Requires MODEL_ROPE_LONG. All requests
+ * use one list, because the K of a token depends on the list. */
 static inline bool model_rope_is_long(const struct model_hyper *h, uint32_t context_tokens_max)
 {
     return context_tokens_max > h->rope_scaling.context_tokens;
@@ -181,6 +170,16 @@ static inline uint32_t model_ffn_rows_all(const struct model_hyper *h)
 {
     const struct model_experts *e = &h->experts;
     return e->count > 0 ? e->count * e->ffn + e->shared_ffn : h->ffn;
+}
+
+/* Returns the number of weights of the vocabulary matrix, divided by that of a layer with
+ * attention. */
+static inline double model_vocabulary_layers(const struct model_hyper *h)
+{
+    const double layer =
+        (double)h->hidden * h->head_dim * (2.0 * h->head_count + 2.0 * h->kv_head_count) +
+        3.0 * h->hidden * model_ffn_rows_all(h);
+    return (double)h->vocab * h->hidden / layer;
 }
 
 /* Reads the hyper-parameters of a model. Returns ST_INVALID if a key or the embedding is missing or

@@ -1,7 +1,6 @@
 /* hyper_internal: the functions that hyper.c, hyper_rope.c, hyper_experts.c, hyper_latent.c and
- * hyper_layers.c share. Most of them read and check a value of a model's files, or a group of
- * values. The functions have no state, and run on the thread that calls model_hyper_read. They find
- * values with keys.h, and read no tensor data. */
+ * hyper_layers.c share. They find values of a model's files with keys.h, and check the values. They
+ * have no state, run on the thread that calls model_hyper_read, and read no tensor data. */
 #ifndef MODEL_FILE_HYPER_INTERNAL_H
 #define MODEL_FILE_HYPER_INTERNAL_H
 
@@ -11,7 +10,6 @@
 
 #define HYPER_HEAD_DIM_MAX 512 /* Most dimensions of a head. */
 
-/* The arguments that all functions have in common. */
 struct hyper_reader {
     const struct model_file *file; /* The model's files. */
     struct error *error;           /* Receives the errors of all functions. */
@@ -25,44 +23,41 @@ struct hyper_key_text {
 /* Returns the name of the key in the file (key_name), for the text of an error. */
 struct hyper_key_text hyper_key_name(const struct hyper_reader *r, enum model_key key);
 
-/* The three functions hyper_read_u32_range, hyper_read_f32 and hyper_read_f32_positive read the
- * value of one key. *value has the default before the call. If the file does not have the key, they
- * return ST_INVALID if `required`; otherwise *value keeps the default. They return ST_INVALID if
- * the value does not fit. */
+/* hyper_read_u32_range, hyper_read_f32 and hyper_read_f32_positive read the value of one key. If
+ * the file does not have the key, they return ST_INVALID if `required`; otherwise *value keeps the
+ * default from before the call. They return ST_INVALID if the value or the default is not
+ * accepted. */
 
-/* Accepts numbers from min to max. The default must be from min to max, too. */
+/* Accepts numbers from min to max. */
 enum status hyper_read_u32_range(const struct hyper_reader *r, enum model_key key, bool required,
                                  uint32_t min, uint32_t max, uint32_t *value);
 /* Accepts any number. */
 enum status hyper_read_f32(const struct hyper_reader *r, enum model_key key, bool required,
                            float *value);
-/* Accepts finite numbers above 0. The default must be a finite number above 0, too. */
+/* Accepts finite numbers above 0. */
 enum status hyper_read_f32_positive(const struct hyper_reader *r, enum model_key key, bool required,
                                     float *value);
 /* Sets the error "key KEY is "VALUE", supported SUPPORTED", and returns ST_UNSUPPORTED. */
 enum status hyper_refuse_text(const struct hyper_reader *r, enum model_key key,
                               struct mapped_text value, const char *supported);
 
-/* The functions below read groups of values. They return ST_INVALID or ST_UNSUPPORTED on failure;
- * the error names the key. "Requires" lists the fields of *h that the caller has set before. */
+/* The functions below read fields of *h. They return ST_INVALID or ST_UNSUPPORTED on failure.
+ * "Requires" lists the fields of *h that the caller has set before. */
 
-/* Reads the values of the rotary embedding: rope_dim, rope_freq_base, rope_freq_scale and
- * rope_scaling. May change context_tokens (see model_hyper.context_tokens). Requires
- * context_tokens, head_dim, latent, and the default of rope_freq_base. */
+/* Reads rope_dim, rope_freq_base, rope_freq_scale and rope_scaling, and may change context_tokens.
+ * Requires context_tokens, head_dim, `latent`, and the default of rope_freq_base. */
 enum status hyper_read_rope(const struct hyper_reader *r, const struct family *family,
                             struct model_hyper *h);
 
-/* Reads YaRN's mscale_all_dim; 0 = the file does not have the key. Requires `latent`, because GGUF
- * files of models with latent attention store a tenth of the number. */
+/* Reads YaRN's mscale_all_dim; 0 = the file does not have the key. Requires `latent`. */
 enum status hyper_read_mscale_all(const struct hyper_reader *r, const struct model_hyper *h,
                                   float *mscale_all_dim_out);
 
-/* Reads `experts`. experts_allowed: true = models of this family may have experts. Requires
- * layer_count, ffn, architecture, and the family's defaults in `experts`. */
+/* Reads `experts`. experts_allowed: models of this family may have experts. Requires layer_count,
+ * ffn, architecture, and the family's defaults in `experts`. */
 enum status hyper_read_experts(const struct hyper_reader *r, bool experts_allowed,
                                struct model_hyper *h);
-/* Reads head_count and `latent` of a model with latent attention, and computes kv_head_count and
- * head_dim. */
+/* Reads head_count, `latent`, kv_head_count and head_dim of a model with latent attention. */
 enum status hyper_read_latent(const struct hyper_reader *r, struct model_hyper *h);
 /* Sets rope_dim and rope_neox of a model with latent attention, and multiplies attention_scale by
  * YaRN's factor. Does nothing for other models. Requires `latent`, rope_scaling and

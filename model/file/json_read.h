@@ -1,7 +1,7 @@
 /* json_read: parses the JSON files of a model or an adapter, and reads values from them. It has no
- * state. The other files of model/file/ call it, on the thread that uses the struct model_file.
- * Values and texts that it returns belong to the JSON document, and are valid until the document is
- * released. It opens no files, and does not know the meaning of the names in a file. */
+ * state. Readers of model files call it, on the thread that uses the files. Values and texts that
+ * it finds belong to the JSON document, and are valid until the document is released. It opens no
+ * files, and does not know the meaning of the names in a file. */
 #ifndef MODEL_FILE_JSON_READ_H
 #define MODEL_FILE_JSON_READ_H
 
@@ -16,15 +16,15 @@
  * `file`, the name of the file. */
 enum status json_read(const char *file, struct mapped_text text, json_t **out, struct error *error);
 
-/* Returns the value at a path such as "a/b": member b of member a of `root`. `paths` may be several
- * paths separated by '|'; the function uses the first path at which `root` has a value other than
- * null. NULL = `root` has no such value. */
+/* Returns the value at a path such as "a/b": member b of member a of `root`. `paths` is one path or
+ * several, separated by '|': the first path that has a value other than null is used. NULL = no
+ * path has such a value. */
 const json_t *json_find(const json_t *root, const char *paths);
 
 /* The four functions store the value that json_find finds. They return ST_NOT_FOUND, without
  * setting *error, if there is no value, and ST_INVALID if the value's type does not fit.
- * json_get_u32 accepts whole numbers from 0 to UINT32_MAX, also if they are written as real numbers
- * (5.0). The error's text names `file` and the path. *out is written only on success. */
+ * json_get_u32 accepts whole numbers from 0 to UINT32_MAX, also 5.0. The error's text names `file`
+ * and the path. *out is written only on success. */
 enum status json_get_u32(const char *file, const json_t *root, const char *paths, uint32_t *out,
                          struct error *error);
 enum status json_get_f32(const char *file, const json_t *root, const char *paths, float *out,

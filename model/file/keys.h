@@ -1,8 +1,7 @@
 /* keys: reads the value of a hyper-parameter (a key) from a GGUF file's metadata or from a folder's
- * config.json. Tables in keys.c have the name of each key in both formats. The files that share
- * hyper_internal.h, and model/forward/rope.c, call it, on the thread that uses the struct
- * model_file. It has no state and owns no memory. It checks the types of values; its callers check
- * the numbers. */
+ * config.json. hyper.c and its parts, and model/forward/, call it, on the thread that uses the
+ * struct model_file. It has no state and owns no memory. It does not know which values a model may
+ * have. */
 #ifndef MODEL_FILE_KEYS_H
 #define MODEL_FILE_KEYS_H
 
@@ -18,7 +17,7 @@ enum model_key {
     KEY_VOCAB,           /* Number of tokens in the vocabulary. */
     KEY_WINDOW,          /* Tokens of the attention window. */
     KEY_WINDOW_USED,     /* Whether the model uses the window. */
-    KEY_WINDOW_FIRST,    /* First layer with the window. */
+    KEY_WINDOW_FIRST,    /* First layer that may have the window. */
     KEY_HEADS,           /* Number of query heads. */
     KEY_KV_HEADS,        /* Number of heads of K and V. */
     KEY_HEAD_DIM,        /* Dimensions of a head of q and k. */
@@ -42,9 +41,7 @@ enum model_key {
     KEY_ROPE_BETA_FAST,  /* model_rope_scaling.high of MODEL_ROPE_YARN. */
     KEY_ROPE_TRUNCATE,   /* Whether YaRN rounds its limits to whole dimensions. */
     KEY_ROPE_CONTEXT,    /* Context length before RoPE scaling. */
-    /* Factor of cos and sin. In GGUF files with YaRN, cos and sin are also multiplied by YaRN's own
-     * factor. YaRN's own factor is computed from KEY_ROPE_FACTOR, KEY_ROPE_MSCALE and
-     * KEY_ROPE_MSCALE_ALL. */
+    /* Factor of cos and sin; in GGUF files with YaRN, besides YaRN's own factor. */
     KEY_ROPE_AMPLITUDE,
     KEY_ROPE_MSCALE,        /* YaRN's mscale. */
     KEY_ROPE_MSCALE_ALL,    /* YaRN's mscale_all_dim. */
@@ -77,11 +74,10 @@ enum model_key {
     KEY_LATENT_ROTATED,     /* model_latent.rotated. */
     KEY_LATENT_VALUE,       /* model_latent.value. */
     KEY_LATENT_PAIRS,       /* Whether the dimensions 2i and 2i + 1 are rotated together. */
-    /* The two keys are in newer GGUF files of models with latent attention: the dimensions of a
-     * head's query, and of a head's value. In these files, KEY_HEAD_DIM and KEY_LATENT_VALUE have
-     * the dimensions of the latent vector instead. */
-    KEY_LATENT_HEAD_DIM,
-    KEY_LATENT_HEAD_VALUE,
+    /* In GGUF files with KEY_LATENT_HEAD_DIM, KEY_HEAD_DIM and KEY_LATENT_VALUE are lengths of the
+     * latent vector. */
+    KEY_LATENT_HEAD_DIM,   /* Newer GGUF files: dimensions of a head's query. */
+    KEY_LATENT_HEAD_VALUE, /* Newer GGUF files: dimensions of a head's value. */
     KEY_COUNT
 };
 
@@ -92,9 +88,9 @@ enum model_key {
 const char *key_name(const struct model_file *file, enum model_key key, char out[KEY_NAME_BYTES]);
 
 /* The four functions read the value of a key. They return ST_NOT_FOUND if the file does not have
- * the key, if its format has no such key, or if the value in config.json is null. They return
- * ST_INVALID if the value's type does not fit; key_u32 also if the value is not a whole number from
- * 0 to UINT32_MAX. *out is written only on success. A text is valid until the file is closed. */
+ * the key or the value in config.json is null, and ST_INVALID if the value's type does not fit;
+ * key_u32 accepts whole numbers from 0 to UINT32_MAX. *out is written only on success. A text is
+ * valid until the file is closed. */
 enum status key_u32(const struct model_file *file, enum model_key key, uint32_t *out,
                     struct error *error);
 enum status key_f32(const struct model_file *file, enum model_key key, float *out,
@@ -110,16 +106,16 @@ enum status key_text(const struct model_file *file, enum model_key key, struct m
 enum status key_f32_list(const struct model_file *file, enum model_key key, uint32_t count,
                          float *out, struct error *error);
 
-/* Reads the kind of layer `layer`, "sliding_attention" (with a window) or "full_attention", from
- * config.json's array layer_types. In GGUF files, the kinds are an array of booleans with the name
- * of KEY_LOCAL_PERIOD (true = "sliding_attention"). Returns ST_NOT_FOUND if the file does not have
- * the array, or ST_INVALID if the array has no value of the right type for the layer. */
+/* Reads the kind of a layer, such as "sliding_attention" (with a window) or "full_attention", from
+ * config.json's array layer_types, or from a GGUF file's array of booleans KEY_LOCAL_PERIOD (true =
+ * "sliding_attention"). Returns ST_NOT_FOUND if the file does not have the array, or ST_INVALID if
+ * the array has no value of the right type for the layer. */
 enum status key_layer_type(const struct model_file *file, uint32_t layer, struct mapped_text *out,
                            struct error *error);
 
-/* Reads from config.json's array no_rope_layers whether layer `layer` rotates q and k; a 0 in the
- * array means that the layer does not rotate them. Returns the errors of key_layer_type. For a GGUF
- * file, returns ST_NOT_FOUND. */
+/* Reads from config.json's array no_rope_layers whether a layer rotates q and k (0 = it does not).
+ * Returns ST_NOT_FOUND for a GGUF file or if there is no array, or ST_INVALID if the array has no
+ * whole number for the layer. */
 enum status key_layer_rotates(const struct model_file *file, uint32_t layer, bool *out,
                               struct error *error);
 

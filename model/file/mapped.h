@@ -1,8 +1,7 @@
-/* mapped: the types of the texts and tensors of model files. Both types are plain values that point
- * to memory of another part. The readers in model/file/ make them; a text or tensor of a model's
- * files is valid until model_file_close. model/text/ and model/forward/ read them. Any thread may
- * read them, because the memory does not change. model/text/ also uses mapped_text for texts of its
- * own. This part neither maps nor frees memory. */
+/* mapped: the types of the texts and tensors of model files. A text or tensor is a plain value that
+ * points to memory of another part. The readers in model/file/ make them; texts and tensors of a
+ * model's files are valid until model_file_close. Any thread may read them. This part neither maps
+ * nor frees memory. */
 #ifndef MODEL_FILE_MAPPED_H
 #define MODEL_FILE_MAPPED_H
 
@@ -13,8 +12,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* A text, which need not end in a NUL. The names of a folder's and an adapter's tensors end in a
- * NUL. */
+/* A text. A NUL need not follow it; a NUL follows the names of a folder's and an adapter's
+ * tensors. */
 struct mapped_text {
     const char *text; /* NULL = there is no text. */
     size_t bytes;     /* Length, without a NUL. */

@@ -1,8 +1,7 @@
-/* mapping: read-only mappings of model files. gguf.c, folder.c and adapter.c map and unmap files,
- * on any thread; a lock protects the process's list of mappings, which this part owns. If a file
- * becomes shorter while it is mapped, the kernel sends SIGBUS to the thread that reads the missing
- * part. The signal handler of this part finds the mapping in the list, prints the file's name and
- * ends the process. main.c installs the handler. This part does not check what a file contains. */
+/* mapping: read-only mappings of model files, for the readers in model/file/. It owns the process's
+ * list of mappings; any thread may map and unmap files. If a file becomes shorter while it is
+ * mapped, the kernel sends SIGBUS to the thread that reads the missing part. The signal handler of
+ * this part then ends the process with a message. This part does not check what a file contains. */
 #ifndef MODEL_FILE_MAPPING_H
 #define MODEL_FILE_MAPPING_H
 
@@ -10,8 +9,8 @@
 
 /* Maps the first `bytes` bytes of the open file `fd`. Returns NULL, with errno set, on failure. The
  * caller unmaps the file with mapping_close, and may close `fd` at once. The handler's message has
- * the first 127 bytes of `name`. The list has room for 4,352 mappings; for a fault in a further
- * mapping, the handler prints no message. */
+ * the first 127 bytes of `name`. The list has room for 4,352 mappings; a further mapping is not in
+ * the list. */
 const void *mapping_open(int fd, size_t bytes, const char *name);
 /* Unmaps a file. `data` is the result of mapping_open, and `bytes` its argument. */
 void mapping_close(const void *data, size_t bytes);

@@ -1,6 +1,5 @@
-/* model_file_internal: struct model_file, which model_file.c fills, and which keys.c, pooling.c and
- * sampling_defaults.c read, on the thread that uses the struct model_file. Other files use
- * model_file.h. */
+/* model_file_internal: struct model_file, for the files of model/file/ that read its fields, on the
+ * thread that uses the struct model_file. model_file.h is the interface for other parts. */
 #ifndef MODEL_FILE_MODEL_FILE_INTERNAL_H
 #define MODEL_FILE_MODEL_FILE_INTERNAL_H
 

@@ -1,13 +1,12 @@
 /* packed: converts weights that a folder stores as packed integers, with scales in other tensors:
  * GPTQ, AWQ, compressed-tensors' pack-quantized and int-quantized, and gpt-oss' MXFP4. It has no
- * state. quantization.c and model_file.c call it, on the thread that uses the struct model_file. It
- * does not read config.json (quantization.c and quantization_packed.c do).
+ * state. Other files of model/file/ call it, on the thread that uses the struct model_file. It does
+ * not read config.json (quantization.h).
  *
  * For each packed matrix, packed_tensors_add adds a tensor to the folder, under the name that the
  * matrix has in a folder without packed weights. The added tensor has no data (data = NULL), and
  * one of the types of GGUF files: Q4_0, Q5_0, Q8_0 or MXFP4. packed_read converts rows to this
- * type, which holds the integers exactly. Scales of the first three types become F16, and are
- * rounded if F16 cannot hold them. */
+ * type, which holds the integers exactly. In Q4_0, Q5_0 and Q8_0, scales are rounded to F16. */
 #ifndef MODEL_FILE_PACKED_H
 #define MODEL_FILE_PACKED_H
 
@@ -25,13 +24,12 @@ enum packed_format {
     PACKED_MXFP4, /* NAME_blocks, NAME_scales: the matrices of all experts in one tensor */
 };
 
-/* How the weights of a folder are packed. quantization_read (quantization.h) reads the settings
- * from config.json. */
+/* How the weights of a folder are packed. */
 struct packed_settings {
     enum packed_format format;
     uint32_t bits;             /* Bits of a weight: 4 or 8. */
     uint32_t group_columns;    /* Columns of a row that share a scale; 0 = all columns. */
-    bool is_asymmetric;        /* Zero points differ; false = all are the middle, 8 or 128. */
+    bool is_asymmetric;        /* Zero points differ; false = every zero point is 8 or 128. */
     bool zero_points_less_one; /* GPTQ only: the stored zero points are 1 too small. */
 };
 
@@ -45,17 +43,15 @@ enum status packed_tensors_add(const struct packed_settings *settings, struct fo
 /* Converts rows [first_row, first_row + row_count) of a tensor that packed_tensors_add has added.
  * In a tensor with the matrices of all experts, row r of expert e has the number e × rows + r. The
  * caller frees *out, which has the rows in the tensor's type. Returns ST_INVALID if a scale is NaN
- * or above 65504 (F16's greatest number), or if is_asymmetric is false and a zero point is not the
- * middle; ST_NO_MEMORY; or an error of packed_tensors_add. */
+ * or above 65504 (F16's greatest number), or if is_asymmetric is false and a zero point is not 8
+ * or 128; ST_NO_MEMORY; or an error of packed_tensors_add. */
 enum status packed_read(const struct packed_settings *settings, const struct folder *folder,
                         const struct mapped_tensor *tensor, uint32_t first_row, uint32_t row_count,
                         void **out, struct error *error);
 
-/* If `name` has an ending that only tensors of packed matrices have (such as .qweight), writes the
- * name of the tensor that packed_tensors_add adds for the matrix ("a.qweight" gives "a.weight") to
- * out[0..capacity), and returns true. Returns false for other names, or if the result does not fit.
- * .weight_scale is not one of these endings, because scales of 8-bit floats have it, too
- * (quantization.h). */
+/* If `name` has an ending that only tensors of packed matrices have, such as .qweight, writes the
+ * name of the added tensor ("a.qweight" gives "a.weight") to out[0..capacity), and returns true.
+ * Returns false for other names, such as "a.weight_scale", or if the result does not fit. */
 bool packed_weights_name(struct mapped_text name, char *out, size_t capacity);
 
 #endif

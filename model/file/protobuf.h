@@ -1,8 +1,7 @@
 /* protobuf: reads the fields of a Protocol Buffers message, one after the other, without a schema.
  * A struct protobuf is a plain value that points into the message; this part allocates no memory.
- * vocabulary_sentencepiece.c calls it, on the thread that uses the struct model_file. It checks
- * every length against the end of the message. It does not know the meaning of the fields, and
- * supports no groups (wire types 3 and 4), which SentencePiece's messages do not have. */
+ * vocabulary_sentencepiece.c calls it, on the thread that uses the struct model_file. It does not
+ * know the meaning of the fields, and supports no groups (wire types 3 and 4). */
 #ifndef MODEL_FILE_PROTOBUF_H
 #define MODEL_FILE_PROTOBUF_H
 
@@ -25,15 +24,15 @@ struct protobuf_field {
     struct mapped_text bytes;
 };
 
-/* Returns a reader that starts at the first field of `message`. The caller must keep the message in
- * memory while it uses the reader or the `bytes` of a field. */
+/* Returns a reader that starts at the first field of `message`. The message must stay in memory
+ * while the caller uses the reader or the `bytes` of a field. */
 static inline struct protobuf protobuf_begin(struct mapped_text message)
 {
     return (struct protobuf){.unread = message};
 }
 
 /* Reads the next field into *out. Returns false, and leaves *out unchanged, at the end of the
- * message (p->malformed is false) and if the message is malformed (p->malformed is true). */
+ * message, or if p->malformed is true. */
 bool protobuf_next(struct protobuf *p, struct protobuf_field *out);
 
 /* Returns the value of a field of 4 bytes, read as a float. */

@@ -1,9 +1,8 @@
 /* quantization: reads how the weights of a folder are quantised: as 8-bit floats (E4M3) with scales
- * in separate tensors, or as packed integers (packed.h). The supported methods are
+ * in separate tensors, or as packed weights (packed.h). The supported methods are
  * "compressed-tensors", "fp8" (Transformers' fine-grained FP8), "gptq", "awq" and "mxfp4". This
  * part has no state. model_file.c calls it, on the thread that uses the struct model_file. It
- * ignores the files' settings for quantised activations and quantised KV, because the compute
- * device and the config decide about these. */
+ * ignores the files' settings for quantised activations and quantised KV. */
 #ifndef MODEL_FILE_QUANTIZATION_H
 #define MODEL_FILE_QUANTIZATION_H
 
@@ -22,22 +21,21 @@ enum quantization_scales {
 /* How the weights of a folder are quantised. All zeros = the weights are not quantised. */
 struct quantization {
     enum quantization_scales scales;
-    /* Ending of the name of a tensor of scales, in place of the ending "weight" of its weights:
-     * "weight_scale" or "weight_scale_inv". Used only with 8-bit floats. */
+    /* With 8-bit floats, the name of a tensor of scales has this ending where the name of its
+     * weights has "weight": "weight_scale" or "weight_scale_inv". */
     const char *suffix;
-    struct packed_settings packed; /* How weights are packed, if they are integers. */
-    /* The files ask for quantised KV, or have scales for quantised KV. cleave ignores both. */
-    bool has_kv_scheme;
+    struct packed_settings packed; /* How weights are packed; PACKED_NONE = they are not. */
+    bool has_kv_scheme;            /* Result of model_file_has_kv_scheme. */
 };
 
 /* Reads the key quantization_config of config.json, calls packed_tensors_add, and checks that all
- * tensors of scales and of integers belong to weights. Without the key, out->scales is
- * QUANTIZATION_NONE and out->packed.format is PACKED_NONE. Returns ST_UNSUPPORTED, ST_INVALID or
- * ST_NO_MEMORY; the error's text names the key or the tensor. *out is written only on success. */
+ * tensors of scales and of integers belong to weights. Without the key, the weights are not
+ * quantised. Returns ST_UNSUPPORTED, ST_INVALID or ST_NO_MEMORY. *out is written only on
+ * success. */
 enum status quantization_read(struct folder *f, struct quantization *out, struct error *error);
-/* If `name` is the name of a tensor of scales ("a.weight_scale") or of another part of quantised
- * weights or quantised KV, writes the name of the weights' tensor ("a.weight") to out[0..capacity)
- * and returns true. Returns false for other names, or if the result does not fit. */
+/* If `name` is the name of a tensor beside quantised weights, such as their scales
+ * ("a.weight_scale"), writes the name of the weights' tensor ("a.weight") to out[0..capacity) and
+ * returns true. Returns false for other names, or if the result does not fit. */
 bool quantization_weights_name(struct mapped_text name, char *out, size_t capacity);
 /* Reads the scales of the weight matrix `t` as floats of 32 bits, if `t` has 8-bit floats. On
  * success the caller frees *values_out after the last use of *out. If `t` has another type,

@@ -1,7 +1,6 @@
 /* quantization_internal: the functions with which quantization.c (8-bit floats) and
  * quantization_packed.c (integers) read the object quantization_config of config.json. They have no
- * state, and run on the thread that uses the struct model_file. They read no tensors. Other files
- * use quantization.h. */
+ * state, and run on the thread that uses the struct model_file. They read no tensors. */
 #ifndef MODEL_FILE_QUANTIZATION_INTERNAL_H
 #define MODEL_FILE_QUANTIZATION_INTERNAL_H
 
@@ -27,14 +26,16 @@ static inline bool quantization_is_text(const json_t *value, const char *text)
     return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
 }
 
-/* Read the settings of the method "gptq", of the method "awq", and of one group of the method
- * "compressed-tensors" whose weights are integers. They return ST_UNSUPPORTED if a value is not
- * supported; the error's text names the key. group: name of the group in config_groups. weights:
- * the object `weights` of the group. packed: true = 4 or 8 bits, packed in words
- * (PACKED_COMPRESSED); false = integers of 8 bits (PACKED_INT8). */
+/* The three functions return ST_UNSUPPORTED if a value is not supported. */
+
+/* Reads the settings of the method "gptq". */
 enum status quantization_read_gptq(const struct quantization_reader *r,
                                    struct packed_settings *out);
+/* Reads the settings of the method "awq". */
 enum status quantization_read_awq(const struct quantization_reader *r, struct packed_settings *out);
+/* Reads one group of the method "compressed-tensors" whose weights are integers. group: name in
+ * config_groups. weights: the group's object `weights`. packed: true = PACKED_COMPRESSED, false =
+ * PACKED_INT8. */
 enum status quantization_read_integers(const struct quantization_reader *r, const char *group,
                                        const json_t *weights, bool packed,
                                        struct packed_settings *out);

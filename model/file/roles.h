@@ -1,7 +1,6 @@
 /* roles: the role that a tensor has in a model, such as the q matrix of a layer, and the names that
- * tensors of each role have in each file format. It has no state, and any thread may call it.
- * model_file.c and the code in model/forward/ that loads weights call it. It reads no files and
- * checks no shapes. */
+ * tensors of each role have in each file format. It has no state, and any thread may call it. The
+ * code that finds and loads weights uses it. It reads no files and checks no shapes. */
 #ifndef MODEL_FILE_ROLES_H
 #define MODEL_FILE_ROLES_H
 
@@ -13,7 +12,7 @@ enum model_role {
     ROLE_OUTPUT_NORM_BIAS,
     ROLE_OUTPUT, /* Vocabulary matrix. */
     ROLE_OUTPUT_BIAS,
-    ROLE_ROPE_FACTORS, /* Divisors of the RoPE frequencies. */
+    ROLE_ROPE_FACTORS, /* Divisors of the RoPE frequencies, in place of model_rope_scaling. */
     ROLE_ROPE_LONG,    /* LongRoPE's divisors for long contexts. */
     ROLE_ROPE_SHORT,   /* LongRoPE's divisors for short contexts. */
     /* ROLE_ATTENTION_NORM and all later roles are roles of a layer. */
@@ -37,9 +36,8 @@ enum model_role {
     ROLE_KV_A, /* Makes the latent vector of a token (struct model_latent). */
     ROLE_KV_A_NORM,
     ROLE_KV_B, /* Makes keys and values of all heads from the latent vector. */
-    /* Newer GGUF files have ROLE_K_B and ROLE_V_B instead of ROLE_KV_B. The matrices of ROLE_K_B
-     * are transposed. */
-    ROLE_K_B,
+    /* Newer GGUF files have ROLE_K_B and ROLE_V_B instead of ROLE_KV_B. */
+    ROLE_K_B, /* The matrices are transposed. */
     ROLE_V_B,
     ROLE_ATTENTION_OUTPUT,
     ROLE_ATTENTION_OUTPUT_BIAS,
@@ -50,15 +48,13 @@ enum model_role {
     ROLE_GATE,
     ROLE_UP,
     ROLE_DOWN,
-    /* One matrix with the rows of gate, then of up. In GGUF files, this matrix has the name of
-     * ROLE_UP. */
+    /* One matrix with the rows of gate, then of up. In GGUF files, it has the role ROLE_UP. */
     ROLE_GATE_UP,
     ROLE_GATE_BIAS,
     ROLE_UP_BIAS,
     ROLE_DOWN_BIAS,
-    /* Experts (docs/models.md). In some files one tensor has the matrices of all experts of a layer
-     * (ROLE_EXPERTS_…), or even their gate and up matrices (ROLE_EXPERTS_GATE_UP). In other files
-     * each expert has tensors of its own (ROLE_EXPERT_…). */
+    /* Experts (docs/models.md). A tensor of a role ROLE_EXPERTS_… has the matrices of all experts
+     * of a layer; a tensor of a role ROLE_EXPERT_… has the matrix of one expert. */
     ROLE_ROUTER,
     ROLE_ROUTER_BIAS,
     ROLE_ROUTER_CHOICE_BIAS, /* compute_routing.choice_bias. */
@@ -74,37 +70,30 @@ enum model_role {
     ROLE_EXPERT_GATE,
     ROLE_EXPERT_UP,
     ROLE_EXPERT_DOWN,
-    /* The product of a row with ROLE_SHARED_ROUTER gives the weight of the shared experts. Without
-     * this tensor, the weight is 1. */
-    ROLE_SHARED_ROUTER,
+    ROLE_SHARED_ROUTER, /* Gives the weight of the shared experts; no tensor = the weight is 1. */
     /* A tensor of the next three roles has all shared experts of a layer, as one expert. */
     ROLE_SHARED_GATE,
     ROLE_SHARED_UP,
     ROLE_SHARED_DOWN,
-    /* Only a draft layer (model_hyper.draft_layers) has tensors of the roles ROLE_DRAFT_…, besides
-     * the tensors that every layer has. If ROLE_DRAFT_EMBEDDING, ROLE_DRAFT_OUTPUT_NORM or
-     * ROLE_DRAFT_OUTPUT is missing, the draft layer uses the model's ROLE_EMBEDDING,
-     * ROLE_OUTPUT_NORM or ROLE_OUTPUT. */
-    ROLE_DRAFT_PROJECTION, /* Columns for the token's embedding, then for the final vector. */
-    ROLE_DRAFT_TOKEN_NORM, /* Norm of the embedding. */
-    ROLE_DRAFT_FINAL_NORM, /* Norm of the final vector. */
-    ROLE_DRAFT_EMBEDDING,
-    ROLE_DRAFT_OUTPUT_NORM,
-    ROLE_DRAFT_OUTPUT,
-    ROLE_ROPE_TABLE, /* RoPE table in old files. cleave does not use it. */
+    /* Only a draft layer (model_hyper.draft_layers) has tensors of the roles ROLE_DRAFT_…. */
+    ROLE_DRAFT_PROJECTION,  /* Columns for the token's embedding, then for the final vector. */
+    ROLE_DRAFT_TOKEN_NORM,  /* Norm of the embedding. */
+    ROLE_DRAFT_FINAL_NORM,  /* Norm of the final vector. */
+    ROLE_DRAFT_EMBEDDING,   /* No tensor = the draft layer uses ROLE_EMBEDDING. */
+    ROLE_DRAFT_OUTPUT_NORM, /* No tensor = the draft layer uses ROLE_OUTPUT_NORM. */
+    ROLE_DRAFT_OUTPUT,      /* No tensor = the draft layer uses ROLE_OUTPUT. */
+    ROLE_ROPE_TABLE,        /* RoPE table in old files. cleave does not use it. */
     ROLE_COUNT
 };
 
 /* How the files of a model name tensors. */
 enum role_names {
     ROLE_NAMES_GGUF, /* Names in GGUF files. */
-    /* Names in GGUF files in which the norm before the feed-forward has the name that other GGUF
-     * files give to a norm after attention. */
+    /* GGUF files in which ROLE_FFN_NORM has the name that ROLE_ATTENTION_POST_NORM has in other
+     * GGUF files. */
     ROLE_NAMES_GGUF_NORM_AFTER,
-    ROLE_NAMES_HUB, /* Names in Hugging Face folders. */
-    /* Names in Hugging Face folders of models with norms after attention and after the
-     * feed-forward (family.hub_post_norms). */
-    ROLE_NAMES_HUB_POST_NORMS,
+    ROLE_NAMES_HUB,            /* Names in Hugging Face folders. */
+    ROLE_NAMES_HUB_POST_NORMS, /* Names in folders of families with family.hub_post_norms. */
     ROLE_NAMES_COUNT
 };
 
@@ -128,10 +117,9 @@ static inline bool role_is_of_expert(enum model_role role)
     return role == ROLE_EXPERT_GATE || role == ROLE_EXPERT_UP || role == ROLE_EXPERT_DOWN;
 }
 
-/* A format may have several names for tensors of one role: the spellings. Writes spelling number
- * `spelling`, counted from 0, to `out`. Returns false, and writes "", if the format has fewer
- * spellings. `layer` is used only for roles of a layer, and `expert` only for roles of an
- * expert. */
+/* Writes a name of a role's tensor to `out`. A format may have several names for one role, the
+ * spellings, counted from 0. Returns false, and writes "", if the format has fewer spellings.
+ * `layer` is used only for roles of a layer, and `expert` only for roles of an expert. */
 bool role_spelling(enum role_names names, enum model_role role, uint32_t layer, uint32_t expert,
                    uint32_t spelling, char out[ROLE_NAME_BYTES]);
 /* Returns the number of the expert in a tensor's name. Requires role_is_of_expert for the tensor's
@@ -143,8 +131,8 @@ uint32_t role_expert_number(struct mapped_text name);
  * layer. */
 const char *role_name(enum role_names names, enum model_role role, uint32_t layer,
                       char out[ROLE_NAME_BYTES]);
-/* Stores the role of the tensor with this name, and the tensor's layer (0 for roles outside the
- * layers). Returns false, and stores nothing, if the format has no role for the name. */
+/* Stores the role of the tensor with this name, and the tensor's layer (0 if the role is not of a
+ * layer). Returns false, and stores nothing, if the format has no role for the name. */
 bool role_find(enum role_names names, struct mapped_text name, enum model_role *role_out,
                uint32_t *layer_out);
 

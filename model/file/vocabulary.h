@@ -1,9 +1,8 @@
 /* vocabulary: the tokens of a model and the settings of its tokenizer and chat template, in one
- * form for all file formats. The readers of vocabulary_read.h fill a struct vocabulary, which then
- * does not change. The struct model_file owns the struct vocabulary. model/text/ and
- * draft_file_open read it, on the thread that uses the struct model_file. Its texts are valid until
- * model_file_close. This part finds no tokens by their text and does not tokenize
- * (model/text/tokenizer.h does). */
+ * form for all file formats. The struct model_file owns the struct vocabulary, which does not
+ * change after vocabulary_read.h has filled it; its texts are valid until model_file_close.
+ * model/text/ reads it when it opens a tokenizer or chat template. This part finds no tokens by
+ * their text and does not tokenize (model/text/tokenizer.h does). */
 #ifndef MODEL_FILE_VOCABULARY_H
 #define MODEL_FILE_VOCABULARY_H
 
@@ -96,28 +95,28 @@ struct vocabulary {
     /* [count] score of each token. Used with VOCABULARY_SCORES, and with VOCABULARY_UNIGRAM if
      * long_scores is NULL. */
     const float *scores;
-    /* [count] score of each token in a tokenizer.json; the tokenizer adds these scores with 64
-     * bits. NULL = the tokenizer adds `scores` with 32 bits, as SentencePiece does. Used only with
-     * VOCABULARY_UNIGRAM. */
+    /* [count] score of each token, added with 64 bits. NULL = `scores` are added with 32 bits, as
+     * SentencePiece does. Used only with VOCABULARY_UNIGRAM. */
     const double *long_scores;
     /* [merge_count] pairs "left right". The first pair has the highest priority. */
     const struct mapped_text *merges;
     size_t merge_count;
-    /* true: two neighbours merge if their joint text is a token, and the merge into the token with
-     * the lowest id is first (as in tiktoken); `merges` is not used. */
+    /* true: `merges` is not used. Two neighbours merge if their joint text is a token, the token
+     * with the lowest id first (as in tiktoken). */
     bool merges_by_id;
     struct vocabulary_step steps[VOCABULARY_STEPS_MAX]; /* [step_count], applied in this order. */
     uint32_t step_count;
-    /* How a text is divided into words; only with VOCABULARY_BYTES. If expression_count is 0,
-     * `splitter` is the name of a pre-tokenizer (splitter_open in model/text/). Otherwise the first
-     * regular expression divides the text into its matches and the texts between them, and each
-     * further expression divides these parts again. */
+    /* With VOCABULARY_BYTES, if expression_count is 0: name of the pre-tokenizer (splitter_open in
+     * model/text/) that divides a text into words. */
     struct mapped_text splitter;
+    /* [expression_count] regular expressions that divide a text into words. The first expression
+     * divides the text into its matches and the texts between them; each further expression divides
+     * these parts again. */
     struct mapped_text expressions[VOCABULARY_EXPRESSIONS_MAX];
     uint32_t expression_count;
-    /* VOCABULARY_YES: a word that is itself a token becomes this token. VOCABULARY_NO: the word's
-     * bytes are merged. VOCABULARY_UNSET: with VOCABULARY_BYTES, the default of
-     * `splitter`; otherwise NO. */
+    /* VOCABULARY_YES: a word that is a token becomes this token. VOCABULARY_NO: the word's bytes
+     * are merged. VOCABULARY_UNSET: with VOCABULARY_BYTES, the default of `splitter`; otherwise
+     * NO. */
     enum vocabulary_setting whole_words_first;
     /* Whether a text begins with BOS. VOCABULARY_UNSET: with VOCABULARY_BYTES, the default of
      * `splitter`; otherwise YES. */

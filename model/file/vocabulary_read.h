@@ -1,7 +1,7 @@
-/* vocabulary_read: the readers of vocabularies, one for each file format. They have no state, and
- * run on the thread that uses the struct model_file. model_file.c calls vocabulary_read_gguf and
- * vocabulary_read_folder; the files vocabulary_*.c call the other functions. The readers check the
- * files. They build no tables for finding tokens (tokenizer_open does). */
+/* vocabulary_read: the readers of vocabularies. They have no state, and run on the thread that uses
+ * the struct model_file. model_file.c calls vocabulary_read_gguf and vocabulary_read_folder; the
+ * other functions are their parts. The readers check the files. They build no tables for finding
+ * tokens (tokenizer_open does). */
 #ifndef MODEL_FILE_VOCABULARY_READ_H
 #define MODEL_FILE_VOCABULARY_READ_H
 
@@ -21,9 +21,9 @@ enum status vocabulary_read_gguf(const struct gguf *g, struct vocabulary *out, s
 enum status vocabulary_read_folder(const struct folder *f, const struct mapped_tensor *embedding,
                                    struct vocabulary *out, struct error *error);
 
-/* The functions below that have a parameter v fill parts of *v. They require that v->count is the
- * number of rows of the embedding matrix, and return the errors of vocabulary_read_folder. The
- * caller frees *v with vocabulary_done, also after an error. */
+/* The functions below with a parameter v fill parts of *v. They require v->count, and return the
+ * errors of vocabulary_read_folder. The caller frees *v with vocabulary_done, also after an
+ * error. */
 
 /* ---- the tokenizers of folders without tokenizer.json ---- */
 

@@ -1,20 +1,11 @@
-/* forward_state: the internal state of the forward pass, which these files share: forward_open.c
- * (workspace), forward.c (order of the layers), forward_lane.c (one layer), forward_latent.c
- * (latent attention), forward_experts.c (experts), forward_group.c (sums over the ranks of a
- * stage), adapters.c (low-rank adapters) and finals.c (final vectors). Other folders use model.h.
- * struct forward owns its workspace. It does not own the weights (weights.h), the KV-cache, or the
- * arrays of struct forward_batch.
+/* forward_state: the internal state of the forward pass, for the files of model/forward/. Other
+ * folders use model.h. struct forward owns its workspace. It does not own the weights (weights.h),
+ * the KV-cache, or the arrays of struct forward_batch.
  *
- * The functions …_open run on the thread that calls forward_open. The other functions run on the
- * thread that calls forward_run, which is the engine thread in a machine; before the engine thread
- * starts, forward_prepare runs them on the thread that opens the engine. If a batch has several
- * lanes, the functions with a parameter `lane`, and the functions that they call, run on worker
- * threads of the device, one lane on each thread.
- *
- * A lane is a range of consecutive rows of a batch, with the memory for computing these rows. Rows
- * depend on each other only through K and V, so lanes wait for each other once per layer. Most
- * batches have one lane, and the device's threads divide each matrix. For batches in which several
- * lanes are faster (compute_lanes_ops.pick), each thread has a lane.
+ * A lane is a range of consecutive rows of a batch, with the memory for computing these rows. A
+ * batch has one lane, or several if this is faster (compute_lanes_ops.pick). The functions run on
+ * the thread that uses the struct forward. If a batch has several lanes, a worker thread of the
+ * device computes each lane, and the lanes wait for each other once per layer.
  *
  * The residual stream is the row of `hidden` numbers to which each layer adds the results of its
  * attention and of its feed-forward. */
@@ -27,17 +18,11 @@
 /* In this folder, a chunk is a part of a lane's rows that is multiplied with the matrices together.
  * A device that computes whole batches (compute_ops.whole_batches) has one chunk. */
 
-/* Most rows of a chunk. With this number, many rows use each weight that is read, and gate and up
- * of a chunk stay in the L2 or L3 cache. */
-#define FORWARD_CHUNK_ROWS 252
-/* Most rows of a chunk in a model with experts. The number is larger, because an expert gets only
- * some of the rows, and all its weights are read for each chunk. */
-#define FORWARD_EXPERTS_CHUNK_ROWS 516
-/* All chunks of a lane have about the same size. Every chunk except the last has a multiple of this
- * number of rows, because 12 rows are whole tiles for every backend. */
-#define FORWARD_CHUNK_STEP 12
-/* Most rows of a chunk if the batch has several lanes. */
-#define FORWARD_LANE_CHUNK_ROWS 132
+/* Most rows of a chunk: gate and up of the chunk then stay in the L2 or L3 cache. */
+#define FORWARD_CHUNK_ROWS         252
+#define FORWARD_EXPERTS_CHUNK_ROWS 516 /* Most rows of a chunk in a model with experts. */
+#define FORWARD_CHUNK_STEP         12  /* A chunk before another chunk has a multiple of 12 rows. */
+#define FORWARD_LANE_CHUNK_ROWS    132 /* Most rows of a chunk if the batch has several lanes. */
 
 struct forward_lane {
     struct compute *compute; /* The device, or one lane of it. */
@@ -53,17 +38,15 @@ struct forward_lane {
     /* [chunk_rows × rotated] the rotated part of the keys. Only with latent attention. */
     float *rotated_keys;
     /* [chunk_rows × ffn] gate and up of a dense layer or of the shared experts; ffn is the larger
-     * one of the two lengths in the rank's slice. */
+     * number of shard.ffn_count and shard.shared_ffn_count. */
     float *gate;
     float *up;
-    /* Normalised rows: the input of q, k and v, of gate and up, and of the vocabulary matrix. */
-    struct compute_activations *hidden;
+    struct compute_activations *hidden; /* Normalised rows: the input of most matrices. */
     struct compute_activations *heads;  /* Input of attention's output matrix. */
     struct compute_activations *ffn;    /* Input of down; NULL = all layers have experts. */
     struct compute_activations *shared; /* Input of the shared experts' down; NULL = none. */
-    /* Only with latent attention. query_latent: the input of q_b, which makes the queries; NULL =
-     * queries are made from `hidden`. value_latent: the result of attention, from which
-     * forward_latent_output makes `heads`. */
+    /* query_latent: input of q_b; NULL = no q_b. value_latent: result of attention, from which
+     * forward_latent_output makes `heads`; NULL = no latent attention. */
     struct compute_activations *query_latent, *value_latent;
     struct compute_experts_workspace *experts_workspace; /* NULL = no layer has experts. */
     /* [rows_max] the lane's sequences, if the batch has several lanes. */
@@ -97,17 +80,13 @@ struct forward {
     float *q;             /* [rows_max × q width] queries of a layer. */
     float *tail_residual; /* [logits_max × hidden] rows of `residual` whose logits are wanted. */
     uint32_t *tail_rows;  /* [logits_max] numbers of the rows in tail_residual. */
-    /* Rows in tail_residual after the last batch; 0 = all rows are in `residual`. */
-    uint32_t tail_count;
-    float *tail_q; /* [logits_max × q width] queries of the rows in tail_residual. */
-    /* [rows_max × hidden] the branch: the result of attention or of the feed-forward, before the
-     * post norm or the sum over the ranks. NULL = results are added to the residual stream at once:
-     * the model has no post norms, no biases of attention's output and of down, and
-     * residual_scale 1, and the stage has one rank. */
+    uint32_t tail_count;  /* Rows in tail_residual after the last batch; 0 = it is not used. */
+    float *tail_q;        /* [logits_max × q width] queries of the rows in tail_residual. */
+    /* [rows_max × hidden] the branch: the result of attention or of the feed-forward before
+     * forward_branch_add. NULL = results are added to the residual stream at once. */
     float *branch;
     /* router_product: [rows of a chunk × experts] products with the experts' router.
-     * shared_product: [rows of a chunk] products with the shared experts' router. The lanes do not
-     * have arrays of their own, because a batch of a model with experts has one lane. */
+     * shared_product: [rows of a chunk] products with the shared experts' router. */
     float *router_product, *shared_product;
     float *logits; /* [logits_max × vocab]; NULL = no last layer, or a rank other than 0. */
     /* [logits_max × vocabulary of the rank's slice]; used only with several ranks. */
@@ -121,49 +100,44 @@ struct forward {
     /* Copy of the logits for the host; NULL = the host reads the device's memory, or there are no
      * logits. */
     float *host_logits;
-    /* For final vectors: copies of the last norm's weights and biases [2 × hidden] and of a row
-     * [hidden] in host memory. NULL = the host reads the device's memory, or the stage lacks the
-     * last layer. */
+    /* Copies for the host. host_norm: [2 × hidden] weights and biases of the last norm. host_row:
+     * [hidden] a row. NULL = the host reads the device's memory, or there is no last layer. */
     float *host_norm, *host_row;
-    bool logits_stay; /* forward_batch.logits_stay of the last batch. */
-    /* Number of rows of the last batch that forward_logits and forward_pool may use; 0 = the batch
-     * did not have all_rows, or the stage lacks the last layer. */
-    uint32_t scored_rows;
+    bool logits_stay;           /* forward_batch.logits_stay of the last batch. */
+    uint32_t scored_rows;       /* Rows of the last batch that forward_logits may use. */
     uint32_t groups_max;        /* Layer groups for which lanes have sequences. */
     struct layer_groups groups; /* Layer groups of the last batch's KV. */
     uint32_t lane_count;
-    /* [lane_count]. A batch uses either only lanes[0], which has the whole device, or several of
-     * the other lanes. */
+    /* [lane_count] lanes. A batch uses lanes[0], which has the whole device, or other lanes. */
     struct forward_lane *lanes;
 };
 
-/* Returns the dimensions of a key, as attention reads the key. */
+/* Returns the dimensions of a key in the KV-cache. */
 static inline uint32_t forward_key_dim(const struct model *m)
 {
     return m->hyper.latent.rank != 0 ? 2 * m->hyper.head_dim : m->hyper.head_dim;
 }
 
-/* The three functions return widths in the rank's slice: of q, as attention reads q; of k and v;
- * and of the input of attention's output matrix. */
+/* Returns the width of a row of q, for attention, in the rank's slice. */
 static inline uint32_t forward_q_width(const struct model *m)
 {
     return m->shard.head_count * forward_key_dim(m);
 }
 
+/* Returns the width of a row of k, or of v, in the rank's slice. */
 static inline uint32_t forward_kv_width(const struct model *m)
 {
     return m->shard.kv_head_count * forward_key_dim(m);
 }
 
+/* Returns the width of the input of attention's output matrix in the rank's slice. */
 static inline uint32_t forward_heads_width(const struct model *m)
 {
     const uint32_t latent = m->hyper.latent.value;
     return m->shard.head_count * (latent != 0 ? latent : m->hyper.head_dim);
 }
 
-/* Returns the width of forward_lane.raw_queries: the width of the queries before
- * compute_latent_ops.absorb, or q_rank if q_rank is larger. 0 = the model has no latent
- * attention. */
+/* Returns the width of forward_lane.raw_queries; 0 = the model has no latent attention. */
 static inline uint32_t forward_raw_width(const struct model *m)
 {
     const struct model_latent *latent = &m->hyper.latent;
@@ -191,8 +165,8 @@ static inline bool forward_stage_is_whole(const struct model *m)
     return model_has_first(m) && model_has_last(m);
 }
 
-/* finals.c: allocates and fills host_norm and host_row, if they are needed. Returns ST_NO_MEMORY on
- * failure. */
+/* Allocates host_norm and host_row, and fills host_norm, if they are needed. Returns ST_NO_MEMORY
+ * on failure. */
 enum status forward_finals_open(struct forward *f);
 
 /* Returns the most rows that a batch with several lanes may have. */
@@ -210,42 +184,39 @@ void forward_lane_embed(struct forward *f, const struct forward_lane *lane);
  * cache. */
 void forward_lane_qkv(struct forward *f, struct forward_lane *lane,
                       const struct forward_layer *layer);
-/* The two functions of forward_latent.c, for latent attention. forward_latent_qkv computes the
- * queries q of the rows of `part` from lane->hidden, and writes the latent vectors of the rows to
- * the cache. forward_latent_output makes lane->heads from lane->value_latent. */
+/* For latent attention: computes the queries q of the rows of `part` from lane->hidden, and writes
+ * the latent vectors of the rows to the cache. */
 void forward_latent_qkv(struct forward *f, struct forward_lane *lane,
                         const struct forward_layer *layer, struct compute_rope_table *rope,
                         const struct compute_batch *part, float *q);
+/* For latent attention: makes lane->heads from lane->value_latent. */
 void forward_latent_output(struct forward *f, struct forward_lane *lane,
                            const struct forward_layer *layer, uint32_t row_count);
 /* Computes the rest of a layer, from attention on. Requires that K and V of all rows of the batch
- * are in the cache. tail: true = the layer is the model's last, and only rows whose logits are
- * wanted are computed. */
+ * are in the cache. tail: only rows whose logits are wanted are computed, into tail_residual. */
 void forward_lane_finish(struct forward *f, struct forward_lane *lane,
                          const struct forward_layer *layer, const struct forward_batch *batch,
                          bool tail);
-/* forward_experts.c: computes the feed-forward of a layer with experts for x[0..row_count), the
- * rows of a chunk, and adds the result to x. `branch` has the rows of forward.branch, or is
- * NULL. */
+/* Computes the feed-forward of a layer with experts for x[0..row_count), the rows of a chunk, and
+ * adds the result to x. `branch` is memory of forward.branch; NULL = forward.branch is NULL. */
 void forward_lane_experts(struct forward *f, struct forward_lane *lane,
                           const struct model_layer *layer, uint32_t row_count, float *branch,
                           float *x);
-/* Adds a branch to x; with several ranks, the sum of the ranks' branches. post_norm: the function
- * adds the RMSNorm of the branch (or sum); NULL = the function adds the branch (or sum) times
- * residual_scale. `branch` is overwritten. */
+/* Adds a branch to x. With several ranks, the branch is the sum of the ranks' branches. post_norm:
+ * weights of the branch's RMSNorm; NULL = the branch is multiplied by residual_scale instead.
+ * `branch` is overwritten. */
 void forward_branch_add(const struct forward *f, struct compute *c, uint32_t row_count,
                         const float *post_norm, float *branch, float *x);
 /* Computes the logits of the lane's entries of logits_rows. tail: true = the rows are in
  * tail_residual. */
 void forward_lane_logits(struct forward *f, struct forward_lane *lane,
                          const struct forward_batch *batch, bool tail);
-/* Computes row i of `logits` from row rows[i] of x, for i from 0 to count - 1, in the lane's
- * workspace. rows: NULL = from row i of x. */
+/* Computes `count` rows of `logits`: row i from row rows[i] of x (rows NULL = row i of x). */
 void forward_vocabulary(const struct forward *f, const struct forward_lane *lane, const float *x,
                         const uint32_t *rows, uint32_t count, float *logits);
 
-/* The functions below are in forward_group.c. Except forward_group_open, they require several
- * ranks. Each rank of a stage has the whole residual stream. */
+/* The functions below are for stages of several ranks (forward_group.c). Each rank has the whole
+ * residual stream. */
 
 /* Allocates slice_ids and computes vocab_counts; with one rank, does nothing. Returns ST_NO_MEMORY,
  * or an error of model_shard_compute. */
@@ -253,15 +224,13 @@ enum status forward_group_open(struct forward *f, struct error *error);
 /* Returns f->slice_ids: the batch's token ids as row numbers of this rank's slice of the embedding.
  * An id outside the slice becomes a number beyond the end of the slice. */
 const uint32_t *forward_group_ids(struct forward *f, const struct forward_batch *batch);
-/* Adds the sum of y over the ranks to x. post_norm: the function adds the RMSNorm of the sum; NULL
- * = the function adds the sum times residual_scale. y is overwritten. */
+/* Adds the sum of y over the ranks to x, as forward_branch_add does. y is overwritten. */
 void forward_group_add(const struct forward *f, struct compute *c, uint32_t row_count,
                        const float *post_norm, float *y, float *x);
-/* Normalises q as one vector of the heads of all ranks, and k as one vector of the heads of all
- * ranks (FAMILY_QK_WHOLE). */
+/* Normalises q, and then k, as a vector of the heads of all ranks (FAMILY_QK_WHOLE). */
 void forward_group_qk_norm(const struct forward *f, struct compute *c, const struct model_layer *w,
                            uint32_t row_count, float *q, float *k);
-/* Collects `part` of each rank in the `logits` of rank 0. */
+/* Collects each rank's `part` of the logits in `logits` of rank 0. */
 void forward_group_logits(const struct forward *f, struct compute *c, uint32_t row_count,
                           const float *part, float *logits);
 

@@ -1,10 +1,7 @@
 /* logit_edits: the part of a request's sampling rules that changes logits before a token is drawn.
- * The engine (machine/executor/engine.c) calls it on the engine thread and on the device's worker
- * threads; bench-engine calls it on its main thread. (machine/executor/pipeline_job.c calls only
- * logit_edits_wanted, on the event loop thread.) Only one thread at a time may use a struct
- * logit_editor. This part draws no tokens (sampler.h does). The edits depend only on the request's
- * rules and tokens, and not on earlier calls, so a request gets the same tokens on any machine.
- * tests/model/forward/test_logit_edits.c compares this part with a simple second implementation.
+ * The edits depend only on the request's rules and tokens, and not on earlier calls. A machine's
+ * engine uses it. Only one thread at a time may use a struct logit_editor. This part draws no
+ * tokens (sampler.h).
  *
  * The sampling rules are applied in this order, which is vLLM's. This part does steps 1 and 2:
  *   1. Tokens that are not allowed, and the last tokens of forbidden sequences, are excluded.
@@ -21,9 +18,8 @@
 
 struct logit_editor;
 
-/* Opens an editor for logits of a vocabulary of `vocab` tokens. The caller closes the editor with
- * logit_editor_close. The editor allocates 20 bytes for each token, and does not touch them before
- * its first use. Returns NULL if there is no memory. */
+/* Opens an editor for logits of a vocabulary of `vocab` tokens, with 20 bytes for each token. The
+ * caller closes the editor with logit_editor_close. Returns NULL if there is no memory. */
 struct logit_editor *logit_editor_open(uint32_t vocab);
 void logit_editor_close(struct logit_editor *editor); /* NULL is fine. */
 
@@ -33,21 +29,19 @@ struct logit_edits {
     /* [count] edits with different ids, all below the size of the vocabulary. */
     const struct compute_edit *edits;
     uint32_t count;
-    const uint32_t *allowed; /* [allowed_count] ids; all other tokens are excluded. */
+    const uint32_t *allowed; /* [allowed_count] ids; other tokens are excluded. */
     uint32_t allowed_count;  /* 0 = all tokens are allowed. */
 };
 
-/* Returns true if logit_edits_make may return edits for this context: if the context has rules or
- * tokens. */
+/* Returns true if the context has rules or tokens; otherwise no edits are needed. */
 static inline bool logit_edits_wanted(const struct sample_context *context)
 {
     return context->rule_count + context->token_count > 0;
 }
 
-/* Computes the edits of one row. masked[0..masked_count) are the ids that sampler_draw will exclude
- * (step 3). The function makes no edits because of `masked`, but counts these ids as excluded. If
- * the rules and `masked` together would exclude all tokens, the function ignores allowed tokens and
- * forbidden sequences for this row. Requires valid rules (token_rules_check). */
+/* Computes the edits of one row. masked[0..masked_count) are the ids that step 3 will exclude; they
+ * get no edits. If the rules and `masked` together would exclude all tokens, the function ignores
+ * allowed tokens and forbidden sequences. Requires valid rules (token_rules_check). */
 void logit_edits_make(struct logit_editor *editor, const struct sampling *sampling,
                       const struct sample_context *context, const uint32_t *masked,
                       uint32_t masked_count, struct logit_edits *out);

@@ -1,13 +1,8 @@
-/* model: the weights of a stage's layers, and the forward pass of a batch through these layers, for
- * the families of model/file/family.c. A struct model owns the weights, and does not change after
- * model_open. A struct forward owns the activations. The caller provides the memory of the KV-cache
- * and the block ids.
- *
- * In a machine, the event loop thread opens, prepares and closes both structs, and the engine
- * thread (machine/executor/engine.c) calls the other functions of struct forward. `cleave profile`
- * and bench-engine call the functions, too. Only one thread at a time may use a struct forward; any
- * thread may read a struct model. The forward pass does not sample (sampler.h does) and does not
- * know requests. */
+/* model: the weights of a stage's layers, and the forward pass of a batch through these layers. A
+ * struct model owns the weights, and does not change after model_open. A struct forward owns the
+ * activations. The caller provides the memory of the KV-cache and the block ids. A machine's engine
+ * and `cleave profile` use this part. Only one thread at a time may use a struct forward; any
+ * thread may read a struct model. This part does not sample (sampler.h) and knows no requests. */
 #ifndef MODEL_FORWARD_MODEL_H
 #define MODEL_FORWARD_MODEL_H
 
@@ -30,26 +25,24 @@ struct model_options {
     uint32_t first_layer;
     uint32_t last_layer;
     uint32_t rank, ranks; /* The rank, and the number of ranks (shard.h); 0, 0 = whole layers. */
-    /* true: load the first draft layer (model_hyper.draft_layers) as a model of one layer, to which
-     * first_layer, last_layer, rank and ranks then refer. Its batches have `finals`. */
+    /* true: load the first draft layer (model_hyper.draft_layers), as a model of one layer. The
+     * fields first_layer to ranks then refer to this model, and its batches have `finals`. */
     bool draft_layer;
     /* Longest context; 0 = model_hyper.context_tokens. A number above LIMIT_CONTEXT_TOKENS counts
      * as LIMIT_CONTEXT_TOKENS. */
     uint32_t context_tokens_max;
-    /* model_open calls this function after each loaded layer, with the number of loaded layers and
-     * the number of all layers. NULL = no calls. */
+    /* Called after each loaded layer: `done` of the stage's `of` layers are loaded. NULL = no
+     * calls. */
     void (*progress)(void *self, uint32_t done, uint32_t of);
     void *progress_self; /* First argument of `progress`. */
 };
 
 struct model;
 
-/* Loads the weights of the stage's layers to the device. A stage with the first layer also loads
- * the embedding matrix. A stage with the last layer also loads the norm after the last layer and
- * the vocabulary matrix. A draft layer has all three. The caller closes *out with model_close.
- * `file` is read only during the call. Returns ST_INVALID if tensors, layers or ranks do not fit
+/* Loads the weights of the stage's layers to the device. The caller closes *out with model_close.
+ * `file` is used only during the call. Returns ST_INVALID if tensors, layers or ranks do not fit
  * the model, ST_UNSUPPORTED if cleave or the device cannot compute the model, ST_NO_MEMORY, or an
- * error of the device. Errors about the files name the tensor or the key. */
+ * error of the device. */
 enum status model_open(const struct model_file *file, const struct model_options *options,
                        struct model **out, struct error *error);
 void model_close(struct model *m); /* NULL is fine. */
@@ -61,25 +54,23 @@ const struct model_shard *model_shard_get(const struct model *m);
 /* Returns the bytes that the weights take on the device, without adapters. */
 size_t model_weight_bytes(const struct model *m);
 
-/* The memory of the KV-cache of this stage's layers. struct kv_arena (kvcache/kv_transfer.h)
- * describes its rows: a row has the blocks of at most one layer of each layer group. struct
- * compute_kv describes a block. */
+/* The memory of the KV-cache of this stage's layers, in rows: a row has the blocks of at most one
+ * layer of each layer group (struct kv_arena in kvcache/kv_transfer.h). struct compute_kv describes
+ * a block. */
 struct model_kv {
-    void *base; /* First byte of the memory. */
-    /* The result of model_layer_groups. All zeros = one layer group: each layer has a row of its
-     * own, and all layers use the first block table. */
-    struct layer_groups groups;
-    size_t layer_stride_bytes; /* From a row's start to the next row's start. */
-    size_t block_bytes;        /* From a block's start to the next block's start in a row. */
-    uint32_t block_tokens;     /* Tokens of a block. */
+    void *base;                 /* First byte of the memory. */
+    struct layer_groups groups; /* Result of model_layer_groups. All zeros = one layer group. */
+    size_t layer_stride_bytes;  /* From a row's start to the next row's start. */
+    size_t block_bytes;         /* From a block's start to the next block's start in a row. */
+    uint32_t block_tokens;      /* Tokens of a block. */
     enum compute_kv_dtype dtype;
 };
 
 struct forward;
 
-/* Prepares a GPU for its first batch: records decode steps (CUDA graphs). Does nothing on other
- * devices. Call it once, after the KV-cache has been allocated and before the first forward_run. It
- * does not change the content of the KV-cache. compute_ops.check reports failures. */
+/* Prepares a GPU for its first batch, and records decode steps (CUDA graphs) if the device can.
+ * Does nothing on other devices. Call it once, before the first forward_run. It does not change the
+ * content of the KV-cache. compute_ops.check reports failures. */
 void forward_prepare(struct forward *f, const struct model_kv *kv);
 
 /* Opens a workspace for batches of at most rows_max rows and logits_max rows of logits. The caller
@@ -89,56 +80,52 @@ enum status forward_open(const struct model *m, uint32_t rows_max, uint32_t logi
                          struct forward **out, struct error *error);
 void forward_close(struct forward *f); /* NULL is fine. */
 
-/* One batch. All arrays belong to the caller. forward_run uses them only during the call, with one
- * exception: a device with a queue uses `activations` until its operations are finished
+/* One batch. All arrays belong to the caller. forward_run uses them only during the call, except
+ * that a device with a queue uses `activations` until its operations are finished
  * (compute_ops.mark). */
 struct forward_batch {
     /* [batch.row_count] ids of the tokens. Only the stage with the first layer reads them. */
     const uint32_t *token_ids;
-    /* [batch.row_count × hidden] activations in 64-byte aligned device memory. Before the call they
-     * are the output of the stage before; after the call, the output of this stage. The first stage
-     * does not read them. After the last stage, they are undefined. NULL = the stage has all layers
-     * of the model. */
+    /* [batch.row_count × hidden] activations in 64-byte aligned device memory: the output of the
+     * stage before, which forward_run replaces by the output of this stage. The first stage does
+     * not read them; the last stage leaves them undefined. Not used if the stage has all layers. */
     float *activations;
     /* [batch.row_count × hidden] in memory of the host: for each row, the final vector
-     * (forward_final_vector) from which the row's token was drawn. Only for a draft layer, whose
-     * device must be a CPU. NULL = the model is not a draft layer. */
+     * (forward_final_vector) from which the row's token was drawn. Used only by a draft layer, on a
+     * CPU. */
     const float *finals;
     struct compute_batch batch; /* Rows, their sequences and block tables. */
     /* [logits_count] numbers of the rows whose logits are wanted, in ascending order. */
     const uint32_t *logits_rows;
     uint32_t logits_count;
     /* true: forward_logits, forward_final_vector and forward_pool may be called for any row. false:
-     * for rows that are not in logits_rows, the pass ends after K and V of the model's last
-     * layer. */
+     * rows that are not in logits_rows get only K and V in the model's last layer. */
     bool all_rows;
     /* true: the logits of forward_run and forward_logits stay in device memory, and *logits_out is
      * a device address. No effect if the host can read the device's memory. */
     bool logits_stay;
     /* forward_run calls this function, on its own thread, when K and V of all rows are stored for
-     * layer `layer`, counted from the model's first layer. On a device with a queue, forward_run
-     * calls the function when the computation of K and V is queued (compute_ops.mark). NULL = no
-     * calls. */
+     * layer `layer`, counted from the model's first layer; on a device with a queue, when they are
+     * queued (compute_ops.mark). NULL = no calls. */
     void (*layer_done)(void *self, uint32_t layer);
     void *layer_done_self; /* First argument of layer_done. */
     /* If *abandon is true before a layer, the pass ends. Any thread may set it during the pass.
-     * NULL = the pass does not end early. No effect on a device that records steps, and with
-     * several ranks. */
+     * NULL = the pass does not end early. No effect on a device that records steps, or with several
+     * ranks. */
     const atomic_bool *abandon;
 };
 
 /* Computes one batch, and writes K and V of every row to the blocks of the row's sequence.
- * *logits_out is [logits_count × vocab] fp32, which `f` owns, and is valid until the next call of
- * forward_run or forward_logits. *logits_out NULL = the stage does not have the last layer. Returns
- * false if the pass has ended early (batch->abandon): then *logits_out is NULL, and the KV of the
- * rows is not complete. A batch that does not fit `f` or `kv` fails an assertion. compute_ops.check
- * reports failures of the device.
+ * *logits_out is [logits_count × vocab] fp32, which `f` owns and which is valid until the next call
+ * of forward_run or forward_logits; NULL = the stage does not have the last layer, or the rank is
+ * not 0. Returns false if the pass has ended early (batch->abandon): then *logits_out is NULL, and
+ * the KV of the rows is not complete. A batch that does not fit `f` or `kv` fails an assertion.
+ * compute_ops.check reports failures of the device.
  *
- * With several ranks (model_options.ranks), all ranks must run the same batches in the same order,
- * and make the same calls of forward_logits, with workspaces of the same sizes. Requires that the
- * devices have joined (compute_group_ops.join). Only rank 0 gets logits; in the other ranks,
- * *logits_out is NULL. The KV-cache of a rank has only the KV heads of its slice. If another rank
- * dies, the results are invalid, and compute_ops.check reports the failure. */
+ * With several ranks (model_options.ranks), all ranks must make equal calls of forward_run and
+ * forward_logits in the same order, with workspaces of equal sizes. Requires that the devices have
+ * joined (compute_group_ops.join). The KV-cache of a rank has only the KV heads of its slice. If
+ * another rank dies, the results are invalid, and compute_ops.check reports the failure. */
 bool forward_run(struct forward *f, const struct forward_batch *batch, const struct model_kv *kv,
                  const float **logits_out);
 
@@ -150,14 +137,12 @@ void forward_logits(struct forward *f, const uint32_t *rows, uint32_t count,
 
 /* Writes the final vector of a row of the last batch to out[0..hidden). The final vector is the row
  * after the norm that follows the last layer, times model_hyper.logit_scale. Requires the model's
- * last layer, and a row of logits_rows or a batch with all_rows. With several ranks, each rank may
- * call it without the others. */
+ * last layer, and a row of logits_rows or a batch with all_rows. A rank may call it alone. */
 void forward_final_vector(struct forward *f, uint32_t row, float *out);
 
 /* Adds the final vectors of rows [first_row, first_row + count) of the last batch to
  * sum[0..hidden), as fixed-point numbers (POOLING_ONE in common/pooling.h). Requires the model's
- * last layer and a batch with all_rows. With several ranks, each rank may call it without the
- * others. */
+ * last layer and a batch with all_rows. A rank may call it alone. */
 void forward_pool(struct forward *f, uint32_t first_row, uint32_t count, int64_t *sum);
 
 #endif

@@ -1,8 +1,7 @@
 /* rope: opens a model's tables of the rotary embedding. The frequencies are powers of a base, with
  * divisors from a tensor, from a list in config.json, or from a formula (enum model_rope_kind).
- * model.c calls rope_load in model_open, on the thread that calls model_open. struct model owns the
- * tables. This part requires hyper-parameters that model_hyper_read has checked. It rotates nothing
- * (compute_ops.rope_store does). */
+ * model_open calls rope_load, on its thread. struct model owns the tables. This part rotates
+ * nothing (compute_ops.rope_store). */
 #ifndef MODEL_FORWARD_ROPE_H
 #define MODEL_FORWARD_ROPE_H
 

@@ -1,9 +1,7 @@
 /* weights: struct model, which owns the matrices and vectors of one stage, or of a rank's slice of
- * a stage, in device memory. Only the files of model/forward/ use it; other folders use model.h.
- * model_open (model.c) fills it on the thread that opens the model. The forward pass reads it on
- * the engine thread and on the device's worker threads. It does not change after model_open. It
- * does not have the KV-cache or the activations (forward_state.h). Sizes of matrices are
- * [rows × columns]. */
+ * a stage, in device memory. The files of model/forward/ use it; model.h is the interface for other
+ * folders. It does not change after model_open, so any thread may read it. It does not have the
+ * KV-cache or the activations (forward_state.h). Sizes of matrices are [rows × columns]. */
 #ifndef MODEL_FORWARD_WEIGHTS_H
 #define MODEL_FORWARD_WEIGHTS_H
 
@@ -64,10 +62,9 @@ struct model_layer {
     struct compute_matrix *attention_output;
     const float *attention_output_bias; /* [hidden]; NULL also at ranks above 0. */
     const float *attention_post_norm;   /* [hidden]; NULL = the model has no post norms. */
-    /* [hidden]; NULL = the model has no pre norms. With model_hyper.parallel, ffn_norm and
-     * ffn_norm_bias are the pointers attention_norm and attention_norm_bias. */
+    /* [hidden]; NULL = the model has no pre norms. With model_hyper.parallel: attention_norm. */
     const float *ffn_norm;
-    const float *ffn_norm_bias; /* [hidden] */
+    const float *ffn_norm_bias; /* [hidden]; with model_hyper.parallel: attention_norm_bias. */
     const float *ffn_post_norm; /* [hidden]; NULL = the model has no post norms. */
     /* [ffn × hidden]; NULL = the layer has experts, or its feed-forward has no gate. */
     struct compute_matrix *gate;
@@ -81,9 +78,8 @@ struct model_layer {
     const float *down_bias; /* [hidden]; NULL also at ranks above 0. */
 };
 
-/* The matrices and norms that make the input of a draft layer:
- * token · token_norm(embedding) + final · final_norm(final vector). All NULL = the model is not a
- * draft layer. */
+/* The input of a draft layer is token · token_norm(embedding) + final · final_norm(final vector).
+ * All NULL = the model is not a draft layer. */
 struct model_draft {
     struct compute_matrix *token, *final; /* [hidden × hidden] */
     const float *token_norm, *final_norm; /* [hidden] */
@@ -100,8 +96,8 @@ struct model {
     struct model_layer *layers;  /* [last_layer - first_layer] */
     /* [shard.vocab_count × hidden]; NULL = the stage does not have the first layer. */
     struct compute_matrix *embedding;
-    /* [shard.vocab_count × hidden]; NULL = the stage does not have the last layer. Equals
-     * `embedding` if the stage has both, and the model uses one matrix for both. */
+    /* [shard.vocab_count × hidden]; NULL = the stage does not have the last layer. May be the
+     * matrix `embedding`. */
     struct compute_matrix *output;
     /* [hidden], times logit_scale; NULL = the stage does not have the last layer. */
     const float *output_norm;
@@ -117,13 +113,13 @@ struct model {
     size_t weight_bytes;                   /* Result of model_weight_bytes. */
 };
 
-/* model_has_first returns true if the stage has the model's first layer, and model_has_last if it
- * has the model's last layer. A draft layer is both. */
+/* Returns true if the stage has the model's first layer, or is a draft layer. */
 static inline bool model_has_first(const struct model *m)
 {
     return m->first_layer == 0;
 }
 
+/* Returns true if the stage has the model's last layer, or is a draft layer. */
 static inline bool model_has_last(const struct model *m)
 {
     return m->last_layer == m->hyper.layer_count;

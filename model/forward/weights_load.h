@@ -1,9 +1,8 @@
 /* weights_load: copies tensors from a model's files to the device. compute_ops.matrix_open repacks
- * matrices; vectors (norms, biases) become fp32 in one allocation of device memory. A rank loads
- * only its slice. The functions check shapes and types; the text of an error names the tensor.
- * model.c, experts_load.c, latent_load.c, rope.c and adapters.c call them in model_open, on the
- * thread that calls model_open. struct model owns the loaded matrices and vectors. This part does
- * not decide which tensors a model needs (its callers do). */
+ * matrices; vectors (norms, biases) become fp32 in one allocation of device memory. The functions
+ * check shapes and types; the text of an error names the tensor. model_open and its parts call
+ * them, on the thread of model_open. struct model owns the loaded matrices and vectors. This part
+ * does not decide which tensors a model needs. */
 #ifndef MODEL_FORWARD_WEIGHTS_LOAD_H
 #define MODEL_FORWARD_WEIGHTS_LOAD_H
 
@@ -40,9 +39,8 @@ static inline struct load_part load_heads_part(const struct model *m, uint32_t e
 /* Returns true if the model's files have this tensor. */
 bool loader_has_tensor(const struct loader *l, enum model_role role, uint32_t layer);
 
-/* Returns `data`, or a copy of data[0..bytes) if `data` is not aligned to 4 bytes. (Some writers of
- * safetensors do not align data.) The caller frees *copy_out, the copy; NULL = no copy was needed.
- * Returns NULL if there is no memory. */
+/* Returns `data`, or a copy of data[0..bytes) if `data` is not aligned to 4 bytes. The caller frees
+ * *copy_out, the copy; NULL = no copy was needed. Returns NULL if there is no memory. */
 const void *load_aligned(const void *data, size_t bytes, void **copy_out);
 
 /* Loads a part of a matrix of [rows.total × cols.total] to the device. Returns ST_INVALID if the
@@ -51,10 +49,9 @@ const void *load_aligned(const void *data, size_t bytes, void **copy_out);
 enum status load_matrix(const struct loader *l, enum model_role role, uint32_t layer,
                         struct load_part cols, struct load_part rows, struct compute_matrix **out);
 
-/* Loads a matrix of [rows × cols] to the device as fp32. This function is for routers, whose
- * products decide which experts a row uses. Returns ST_INVALID if the tensor is missing or has
- * another shape, ST_UNSUPPORTED if its type is not F32, F16 or BF16, ST_NO_MEMORY, or an error of
- * compute_ops.matrix_open. */
+/* Loads a matrix of [rows × cols] to the device as fp32. Returns ST_INVALID if the tensor is
+ * missing or has another shape, ST_UNSUPPORTED if its type is not F32, F16 or BF16, ST_NO_MEMORY,
+ * or an error of compute_ops.matrix_open. */
 enum status load_f32_matrix(const struct loader *l, enum model_role role, uint32_t layer,
                             uint32_t cols, uint32_t rows, struct compute_matrix **out);
 /* Returns ST_OK if `t` has `experts` matrices of [rows × cols]; otherwise ST_INVALID. rows: 0 = a
@@ -85,14 +82,15 @@ enum status load_vectors_to_host(const struct loader *l, enum model_role role, u
  * copy, which is valid until model_close. */
 const float *load_vector_to_device(const struct loader *l, struct load_part part);
 
-/* experts_load.c: loads the router, the routed experts and the shared experts of a layer into
- * into->experts. Returns the errors of load_matrix, load_f32_matrix, load_vectors_to_host and
- * compute_experts_ops.open. experts_unload frees the experts of a layer, also after an error. */
+/* Loads the router, the routed experts and the shared experts of a layer into into->experts.
+ * Returns the errors of load_matrix, load_f32_matrix, load_vectors_to_host and
+ * compute_experts_ops.open. */
 enum status load_experts(const struct loader *l, uint32_t layer, struct model_layer *into);
+/* Frees the experts of a layer, also after an error of load_experts. */
 void experts_unload(struct model *m, struct model_layer_experts *experts);
-/* latent_load.c: loads the matrices of a layer's latent attention into into->q and into->latent.
- * Returns the errors of load_matrix and load_vector_to_host, or ST_UNSUPPORTED if the device has no
- * latent attention. */
+/* Loads the matrices of a layer's latent attention into into->q and into->latent. Returns the
+ * errors of load_matrix and load_vector_to_host, or ST_UNSUPPORTED if the device has no latent
+ * attention. */
 enum status load_latent(const struct loader *l, uint32_t layer, struct model_layer *into);
 
 #endif

@@ -2,73 +2,65 @@
  * answer may have. A struct grammar_cache owns the compiled constraints of a machine: it compiles
  * constraints on a thread of its own and keeps them for later requests. A struct grammar_answer
  * follows one constraint through the tokens of one request's answer, and computes the mask of the
- * tokens that may come next.
- *
- * The machine, its prompt pool and its token pool make all calls, on the machine's event loop
- * thread. The machine holds a request with a constraint back until the constraint is compiled
- * (grammar_cache_prepare), so that the event loop does not wait for the compilation. The part does
+ * tokens that may come next. The machine makes all calls on its event loop thread. This part does
  * not sample and does not end answers. */
 #ifndef MODEL_GRAMMAR_ANSWERS_H
 #define MODEL_GRAMMAR_ANSWERS_H
 
 #include "model/grammar/grammar.h"
 
-/* A new constraint is compiled only while the compiled constraints take at most this much memory
- * (and there are less than 4096 constraints). To make room, the cache first frees constraints that
- * no open answer uses, the least recently used first. Constraints in use may grow beyond this
- * limit. */
+/* Memory of compiled constraints above which the cache takes no new constraint. (It also takes at
+ * most 4096 constraints.) To make room, the cache frees constraints that no open answer uses, the
+ * least recently used first. Constraints in use may grow beyond the limit. */
 #define GRAMMAR_CACHE_BYTES (256u << 20)
 
 struct grammar_cache;
 
-/* A function that makes the vocabulary, which the cache then owns. `self` is the argument that was
- * given to grammar_cache_open. */
+/* A function that makes the vocabulary, which the cache then owns. `self` is the argument of
+ * grammar_cache_open. */
 typedef enum status grammar_vocabulary_make(void *self, struct grammar_vocabulary **out,
                                             struct error *error);
 
-/* Opens an empty cache and starts its thread. On success, the thread calls `make` once, before it
- * compiles the first constraint; the call may still run after grammar_cache_open has returned. If
- * `make` fails, all constraints fail with the error of `make`. Returns ST_NO_MEMORY, or
- * ST_NO_RESOURCE if no thread or no descriptor can be made; `make` is then not called. */
+/* Opens an empty cache and starts its thread. The thread calls `make` once; the call may still run
+ * when grammar_cache_open returns. If `make` fails, all constraints fail with the error of `make`.
+ * Returns ST_NO_MEMORY, or ST_NO_RESOURCE if no thread or no descriptor can be made; `make` is then
+ * not called. */
 enum status grammar_cache_open(grammar_vocabulary_make *make, void *self,
                                struct grammar_cache **out, struct error *error);
 /* Frees the cache. NULL is fine. Requires that all answers of the cache are closed. */
 void grammar_cache_close(struct grammar_cache *cache);
 /* Begins to compile the constraint `text` (`bytes` bytes), unless the cache already has the
- * constraint. Returns false while the constraint waits for its compilation or is being compiled.
- * Returns true if the compilation has succeeded, has failed, or cannot begin, if bytes is 0 (no
- * constraint), or if cache is NULL. */
+ * constraint. Returns false while the compilation has not ended. Returns true if the compilation
+ * has succeeded, has failed, or cannot begin; also if bytes is 0 (no constraint), or if cache is
+ * NULL. */
 bool grammar_cache_prepare(struct grammar_cache *cache, const char *text, uint32_t bytes);
-/* Returns a descriptor that becomes readable when a compilation has ended, and stays readable until
- * grammar_cache_ended returns true. The cache owns the descriptor. */
+/* Returns a descriptor that is readable from the end of a compilation until grammar_cache_ended
+ * returns true. The cache owns the descriptor. */
 int grammar_cache_fd(const struct grammar_cache *cache);
 /* Returns true if compilations have ended since the previous call. cache NULL is fine. */
 bool grammar_cache_ended(struct grammar_cache *cache);
 
 struct grammar_answer;
 
-/* Opens an answer of the constraint `text` (`bytes` bytes). `tokens` are the tokens that a resumed
- * answer already has; token_count 0 = none. The tokens are copied. Call grammar_cache_prepare
- * before: this function compiles nothing, so that no caller waits for a compilation. The cache
- * keeps the constraint until the answer is closed. If cache is NULL or does not have the
- * constraint, the answer opens, but grammar_answer_mask fails. Returns ST_NO_MEMORY on
- * failure. */
+/* Opens an answer of the constraint `text` (`bytes` bytes), after grammar_cache_prepare. `tokens`
+ * are the tokens that a resumed answer already has, which are copied; token_count 0 = none. The
+ * cache keeps the constraint until the answer is closed. If cache is NULL or does not have the
+ * constraint, the answer opens, but grammar_answer_mask fails. Returns ST_NO_MEMORY on failure. */
 enum status grammar_answer_open(struct grammar_cache *cache, const char *text, uint32_t bytes,
                                 const uint32_t *tokens, uint32_t token_count,
                                 struct grammar_answer **out);
 void grammar_answer_close(struct grammar_answer *answer); /* NULL is fine. */
 /* Adds the answer's next token. If the constraint does not allow the token, or memory is short, all
- * later calls of grammar_answer_mask return the error. Requires that no drafted tokens are in the
- * answer. */
+ * later calls of grammar_answer_mask return the error. Requires that no token is drafted. */
 void grammar_answer_add(struct grammar_answer *answer, uint32_t token);
 
-/* Adds a drafted token after the answer and its earlier drafted tokens. The next mask is the mask
- * after this token. Returns false, and adds nothing, if the constraint does not allow the token, if
- * memory is short, or after an error of the answer. Requires that the answer has less than
- * LIMIT_DRAFT_TOKENS drafted tokens. */
+/* The functions below may wait for the compilation, if it has not ended. */
+
+/* Adds a drafted token after the answer and its earlier drafted tokens. Returns false, and adds
+ * nothing, if the constraint does not allow the token, if memory is short, or after an error.
+ * Requires less than LIMIT_DRAFT_TOKENS drafted tokens. */
 bool grammar_answer_draft_add(struct grammar_answer *answer, uint32_t token);
-/* Removes all drafted tokens from the answer. */
-void grammar_answer_draft_drop(struct grammar_answer *answer);
+void grammar_answer_draft_drop(struct grammar_answer *answer); /* Removes all drafted tokens. */
 /* Returns what must follow the answer and its drafted tokens, as grammar_run_forced does;
  * GRAMMAR_FORCED_NONE also after an error. */
 enum grammar_forced grammar_answer_forced(struct grammar_answer *answer, uint32_t *token_out);
@@ -79,14 +71,14 @@ bool grammar_answer_allows(struct grammar_answer *answer, uint32_t token);
 uint32_t grammar_answer_shape(struct grammar_answer *answer);
 
 /* Stores the mask of the tokens that may follow the answer and its drafted tokens, in the form of
- * grammar_run_mask. If grammar_run_forced finds a certain token, the mask has only this token.
- * Tokens of `end_tokens` are in the mask exactly if the answer may end. The mask belongs to the
- * answer, and is valid until the next mask with the same number of drafted tokens. This function
- * and grammar_answer_draft_add, _forced, _allows and _shape wait for the compilation, if it has not
- * ended. Returns an error of `make`, grammar_open, grammar_run_open, grammar_run_token,
- * grammar_run_forced or grammar_run_mask; ST_NO_RESOURCE if the cache did not have the constraint
- * when the answer was opened; ST_UNSUPPORTED if no token is allowed, or if the answer has no cache;
- * ST_NO_MEMORY. After an error without drafted tokens, all later calls return the same error. */
+ * grammar_run_mask. If the result of grammar_answer_forced is GRAMMAR_FORCED_TOKEN, the mask has
+ * only this token. Tokens of `end_tokens` are in the mask if the answer may end, and only then. The
+ * mask belongs to the answer, and is valid until the next mask with this number of drafted tokens.
+ *
+ * Returns the error of the compilation or of a run (grammar.h); ST_NO_RESOURCE if the cache did not
+ * have the constraint when the answer was opened; ST_UNSUPPORTED if no token is allowed, or if the
+ * answer has no cache; ST_NO_MEMORY. After an error without drafted tokens, all later calls return
+ * this error. */
 enum status grammar_answer_mask(struct grammar_answer *answer, const uint32_t *end_tokens,
                                 uint32_t end_count, const uint32_t **mask_out, struct error *error);
 

@@ -1,7 +1,7 @@
 /* automaton: a finished automaton over bytes. It owns the nodes of a builder (builder.h), checked
- * and simplified, and the classes of bytes that all nodes treat alike. grammar.c and dfa.c call
- * automaton_finish on the thread that compiles a constraint. The automaton does not change after
- * that, so any thread may read it. It does not follow a text: stepper.h does. */
+ * and simplified, and the classes of bytes that all nodes treat alike. grammar.c and dfa.c make it.
+ * It does not change after automaton_finish, so any thread may read it. It does not follow a text
+ * (stepper.h). */
 #ifndef MODEL_GRAMMAR_AUTOMATON_H
 #define MODEL_GRAMMAR_AUTOMATON_H
 
@@ -23,8 +23,8 @@ struct automaton {
 /* Makes an automaton from the builder's nodes, for the texts of rule `root`. On success the builder
  * is empty; after an error the caller frees the builder with builder_done, and *out is all zeros.
  * Returns the builder's error, if it has one; ST_INVALID if the rule has no text; ST_UNSUPPORTED if
- * a rule can call itself before it takes a byte; ST_UNSUPPORTED if the body of a repetition that is
- * counted beyond 64 can be the empty text, or is too large to find that out; ST_NO_MEMORY. */
+ * a rule can call itself before it takes a byte, or if the body of a repetition that counts more
+ * than 64 rounds can be empty or is too large to check; ST_NO_MEMORY. */
 enum status automaton_finish(struct builder *b, uint32_t root, struct automaton *out,
                              struct error *error);
 void automaton_done(struct automaton *a); /* Frees the nodes. An automaton of zeros is fine. */

@@ -1,11 +1,11 @@
 /* builder: an automaton over bytes while it is built. A struct builder owns the automaton's nodes
  * and rules. The files of model/grammar/ call it, on the thread that compiles the constraint. A
- * fragment is a part of the automaton with one start and one end. A rule is a fragment that other
- * fragments, and the rule itself, can call.
+ * fragment is a part of the automaton with one start and one end. A rule is a fragment that
+ * fragments can call.
  *
  * The builder keeps the first error in `status` and `error`. After an error the functions may still
  * be called, but their results are meaningless. The builder does not check that a rule ends, or
- * whether a rule calls itself before it takes a byte (automaton.h does). */
+ * that a rule takes a byte before it calls itself (automaton.h does). */
 #ifndef MODEL_GRAMMAR_BUILDER_H
 #define MODEL_GRAMMAR_BUILDER_H
 
@@ -20,13 +20,13 @@
 #define BUILDER_RULES_MAX 20000u     /* More rules fail the builder with ST_TOO_LARGE. */
 #define COUNT_UNLIMITED   UINT32_MAX /* A repetition without an upper bound. */
 
-/* What a node does with a text. Each comment names the fields of struct node that the kind uses. */
+/* What a node does with a text; `low` to `most` are fields of struct node. */
 enum node_kind {
     NODE_RANGE, /* Takes one byte from `low` to `high`, then continues at `next`. */
-    NODE_FORK,  /* Takes no byte; continues at `next` or at `target`; NODE_NONE = no such branch. */
+    NODE_FORK,  /* Continues at `next` or at `target`; NODE_NONE = no such branch. */
     NODE_CALL,  /* Calls rule `target`, then continues at `next`. */
-    /* Begins a counted repetition, of `least` to `most` rounds. The first round begins at `next`.
-     * `target` is the NODE_LOOP that ends each round. */
+    /* Begins a counted repetition of `least` to `most` rounds, at `next`. `target` is the NODE_LOOP
+     * that ends each round. */
     NODE_COUNT,
     /* Ends a round: continues at `next` with another round, or at `target` after the repetition. */
     NODE_LOOP,
@@ -69,7 +69,7 @@ struct builder {
 struct fragment {
     uint32_t start; /* First node. */
     uint32_t end;   /* Last node: a NODE_FORK without branches, which is linked to what follows. */
-    bool counted;   /* The fragment has a counted repetition (NODE_COUNT). */
+    bool counted;   /* The fragment has a NODE_COUNT, outside the rules that it calls. */
 };
 
 void builder_done(struct builder *b); /* Frees nodes and rules. */
@@ -79,12 +79,13 @@ void builder_fail(struct builder *b, enum status status, const char *format, ...
 
 /* Adds a node and returns its number; NODE_NONE after an error. */
 uint32_t builder_node(struct builder *b, struct node node);
-/* builder_rule_add adds a rule and returns its number; 0 after an error. builder_rule_define sets
- * the rule's body. Fragments can call the rule before its body is set. */
+/* Adds a rule and returns its number; 0 after an error. Fragments can call the rule before it has a
+ * body. */
 uint32_t builder_rule_add(struct builder *b);
+/* Sets the rule's body. */
 void builder_rule_define(struct builder *b, uint32_t rule, struct fragment body);
 
-/* Each of the following functions returns a fragment for the texts that its comment names. */
+/* The functions fragment_… return a fragment for the texts that their comment names. */
 struct fragment fragment_empty(struct builder *b); /* The empty text. */
 struct fragment fragment_never(struct builder *b); /* No text. */
 /* The text of these `count` bytes. */
@@ -105,9 +106,8 @@ struct literal {
     const char *bytes;
     size_t count;
 };
-/* One of the literals; count 0 = no text. The function reorders the array `literals` and
- * overwrites duplicates. Fails the builder with ST_TOO_LARGE if two different literals have the
- * same first 1025 bytes. */
+/* One of the literals; count 0 = no text. The function changes the array `literals`. Fails the
+ * builder with ST_TOO_LARGE if two different literals have equal first 1025 bytes. */
 struct fragment fragment_literals(struct builder *b, struct literal *literals, size_t count);
 
 /* ---- sets of characters ---- */
@@ -123,8 +123,8 @@ struct charset {
     } ranges[CHARSET_RANGES_MAX];
 };
 
-/* Adds the code points from `low` to `high`. Returns false, without adding them, if the set already
- * has CHARSET_RANGES_MAX ranges after overlapping and adjacent ranges have been joined. */
+/* Adds the code points from `low` to `high`. Returns false, and adds nothing, if the set already
+ * has CHARSET_RANGES_MAX ranges that cannot be joined. */
 bool charset_add(struct charset *set, uint32_t low, uint32_t high);
 /* Replaces the set by its complement. Returns false, and keeps the set's characters, if the
  * complement needs more than CHARSET_RANGES_MAX ranges. */
@@ -135,8 +135,8 @@ enum spelling {
     SPELLING_RAW,  /* As UTF-8. */
     SPELLING_JSON, /* As in a JSON string, escaped only if JSON demands an escape. */
 };
-/* One character of the set, in the spelling `spelling`. Surrogates in the set are ignored. The
- * function may sort and join the ranges of the set. */
+/* One character of the set. Surrogates in the set are ignored. The function may sort and join the
+ * ranges of the set. */
 struct fragment fragment_characters(struct builder *b, struct charset *set, enum spelling spelling);
 /* Any character of a JSON string, in every spelling that JSON allows. Surrogates (\uD800 to \uDFFF)
  * are allowed only as a pair. */

@@ -3,18 +3,17 @@
  * compiles a constraint, for the inside of JSON strings in SPELLING_JSON (builder.h). It does not
  * parse patterns.
  *
- * A dfa has at most DFA_STATES_MAX states, and the work for one constraint is limited by
- * DFA_WORK_MAX. A function that fails records the error in the builder `errors` and returns NULL.
- * All functions accept NULL as a dfa, and treat NULL as a dfa without texts. Functions that return
- * a dfa then return NULL. */
+ * A function that fails records the error in the builder `errors` and returns NULL. NULL is fine as
+ * an argument: a function that returns a dfa then returns NULL; another function treats NULL as a
+ * dfa without texts. */
 #ifndef MODEL_GRAMMAR_DFA_H
 #define MODEL_GRAMMAR_DFA_H
 
 #include "model/grammar/builder.h"
 
-#define DFA_STATES_MAX 8192u /* More states are the error ST_TOO_LARGE. */
-/* Limit of the visited states of all dfas that record errors in the same builder. A state of a
- * complicated pattern counts as several. More are the error ST_TOO_LARGE. */
+#define DFA_STATES_MAX 8192u /* More states of one dfa are the error ST_TOO_LARGE. */
+/* Most visited states of all dfas with one builder `errors`; more are the error ST_TOO_LARGE. A
+ * state of a complicated pattern counts as several. */
 #define DFA_WORK_MAX 65536u
 
 struct dfa;
@@ -24,10 +23,11 @@ struct dfa;
 struct dfa *dfa_open(struct builder *errors, struct builder *part, struct fragment body);
 void dfa_close(struct dfa *d);
 
-/* dfa_and returns a dfa for the texts of `a` that are also texts of `b`. dfa_without returns a dfa
- * for the texts of `a` that are no texts of `b`. Both functions close `a` and `b`, also after an
+/* Returns a dfa for the texts of `a` that are also texts of `b`. Closes `a` and `b`, also after an
  * error. */
 struct dfa *dfa_and(struct builder *errors, struct dfa *a, struct dfa *b);
+/* Returns a dfa for the texts of `a` that are no texts of `b`. Closes `a` and `b`, also after an
+ * error. */
 struct dfa *dfa_without(struct builder *errors, struct dfa *a, struct dfa *b);
 /* Returns a dfa for the texts of `a` that have `least` to `most` characters of a JSON string; most
  * COUNT_UNLIMITED = no upper bound. Closes `a`, also after an error. A bound of 16384 or more

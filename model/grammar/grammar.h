@@ -1,19 +1,14 @@
 /* grammar: constrained output. A constraint says which texts an answer may have: a JSON schema, a
  * regular expression, a list of choices, or a grammar in GBNF (the notation of llama.cpp). This
  * part compiles a constraint into an automaton over bytes (struct grammar), follows an answer
- * through the automaton (struct grammar_run), and says which tokens may follow. It does not sample,
- * and it knows no requests.
+ * through the automaton (struct grammar_run), and says which tokens may follow. A constraint that
+ * is too large, or that the automaton cannot honour exactly, is refused with an error that names
+ * the reason.
  *
- * The gateway compiles each constraint on one of its text threads, only to check it. On a machine,
- * the thread of answers.h makes the vocabulary and compiles constraints, and the event loop thread
- * follows answers. One thread at a time may use a grammar and its runs. A grammar_vocabulary does
- * not change once it is open: all threads may share it.
- *
- * The state of a run depends only on the constraint and the answer's bytes. So a machine that takes
- * over an answer opens a new run and adds the tokens that the answer already has.
- *
- * A constraint that is too large, or that the automaton cannot honour exactly, is refused with an
- * error that names the reason. */
+ * The gateway compiles constraints only to check them; machines compile and follow them
+ * (answers.h). One thread at a time may use a grammar and its runs. A grammar_vocabulary does not
+ * change once it is open: any thread may read it. The state of a run depends only on the constraint
+ * and the answer's bytes. This part does not sample, and it knows no requests. */
 #ifndef MODEL_GRAMMAR_GRAMMAR_H
 #define MODEL_GRAMMAR_GRAMMAR_H
 
@@ -57,9 +52,9 @@
 
 struct grammar_vocabulary;
 
-/* A function that returns the bytes of token `id`; NULL = no constraint may allow the token. It
- * sets *control_out, which is false before the call, to true for a control token: only the
- * expression {"token": …} allows a control token. */
+/* A function that returns the bytes of token `id`; NULL = no constraint may allow the token. For a
+ * control token it sets *control_out, which is false before the call, to true: only the expression
+ * {"token": …} allows a control token. */
 typedef const char *grammar_piece_of(const void *self, uint32_t id, size_t *bytes_out,
                                      bool *control_out);
 
@@ -94,54 +89,48 @@ struct grammar_run;
 enum status grammar_run_open(struct grammar *g, struct grammar_run **out, struct error *error);
 void grammar_run_close(struct grammar_run *run); /* NULL is fine. */
 
-/* grammar_run_bytes adds `count` bytes to the answer, grammar_run_token the bytes of token `id`.
- * They return ST_INVALID if the constraint does not allow these bytes, or if the grammar's
- * vocabulary does not have the token; ST_TOO_LARGE if the answer can be read in too many ways or
- * needs too much memory; ST_NO_MEMORY. After an error the answer is as it was before the call. */
+/* Adds `count` bytes to the answer. Returns ST_INVALID if the constraint does not allow the bytes;
+ * ST_TOO_LARGE if the answer can be read in too many ways or needs too much memory; ST_NO_MEMORY.
+ * After an error the answer is as it was before the call. */
 enum status grammar_run_bytes(struct grammar_run *run, const char *bytes, size_t count,
                               struct error *error);
+/* Adds the bytes of token `id`, as grammar_run_bytes does. Returns ST_INVALID also if the grammar's
+ * vocabulary does not have the token. */
 enum status grammar_run_token(struct grammar_run *run, uint32_t id, struct error *error);
 
 /* Gives the run the answer of `from`, which must be a run of the same grammar. */
 void grammar_run_copy(struct grammar_run *run, const struct grammar_run *from);
 
-/* What must follow the answer so far. */
+/* What must follow the answer so far. The certain text is the bytes, at most 64, that must follow
+ * because at each of them no other byte may follow, and the answer may not end. */
 enum grammar_forced {
-    GRAMMAR_FORCED_NONE,  /* Several texts may follow, or the answer may end. */
-    GRAMMAR_FORCED_TEXT,  /* A certain text must follow, but several tokens may begin the text. */
-    GRAMMAR_FORCED_TOKEN, /* A certain token must follow. */
+    GRAMMAR_FORCED_NONE, /* There is no certain text, or no token begins it. */
+    GRAMMAR_FORCED_TEXT, /* A token begins the certain text, but other tokens may be as good. */
+    /* A token begins the certain text and ends before its last byte, and another token begins the
+     * rest of the text. */
+    GRAMMAR_FORCED_TOKEN,
 };
 
-/* Finds what must follow. First finds the certain text: the bytes, at most 64, that must follow
- * because only one byte may come next and the answer may not end there. Then stores:
- * - GRAMMAR_FORCED_TOKEN: *token_out is the longest token that begins the certain text and ends
- *   before the text's last byte; another token begins the rest of the text. grammar_answer_mask
- *   (answers.h) then allows only this token. If shorter tokens were allowed, too, a model, which
- *   draws one token at a time, would divide the text into tokens in ways that it has rarely seen.
- * - GRAMMAR_FORCED_TEXT: there is no such token. *token_out is the longest token that begins the
- *   certain text. A token that reaches the end of the text is not certain, because a longer token
- *   may reach beyond the end.
- * - GRAMMAR_FORCED_NONE: there is no certain text, or no token begins it. *token_out is not set.
- * Requires a vocabulary. Returns ST_TOO_LARGE or ST_NO_MEMORY, as grammar_run_bytes does. */
+/* Finds what must follow. *token_out is the longest such token, and is not set for
+ * GRAMMAR_FORCED_NONE. Requires a vocabulary. Returns ST_TOO_LARGE or ST_NO_MEMORY, as
+ * grammar_run_bytes does. */
 enum status grammar_run_forced(struct grammar_run *run, enum grammar_forced *forced_out,
                                uint32_t *token_out, struct error *error);
 
 /* Returns a hash of the point of the constraint that the answer has reached. The hash does not
- * depend on the number of items, characters or digits so far: after each item of an array, the hash
- * is equal. 0 = the text is nearly free at this point (more than 32 different bytes may follow), or
- * memory is short. */
+ * depend on how often a part was repeated, such as the items of an array. 0 = more than 32
+ * different bytes may follow, or memory is short. */
 uint32_t grammar_run_shape(struct grammar_run *run);
 
 /* Returns true if the answer may end after the bytes so far. */
 bool grammar_run_may_end(const struct grammar_run *run);
 
-/* Number of words in a mask: bit id % 32 of word id / 32 is 1 if token `id` may follow. */
+/* Number of 32-bit words in a mask: bit id % 32 of word id / 32 is 1 if token `id` may follow. */
 #define GRAMMAR_MASK_WORDS(tokens) (((tokens) + 31u) / 32u)
 
-/* Writes the mask of the tokens that may come next: GRAMMAR_MASK_WORDS(tokens of the vocabulary)
- * words. The mask does not tell whether the answer may end: the caller adds the tokens that end an
- * answer if grammar_run_may_end is true. Requires a vocabulary. Returns ST_TOO_LARGE or
- * ST_NO_MEMORY, as grammar_run_bytes does; *mask is then not complete. */
+/* Writes the mask of the tokens that may come next, without the tokens that end an answer:
+ * GRAMMAR_MASK_WORDS(tokens of the vocabulary) words. Requires a vocabulary. Returns ST_TOO_LARGE
+ * or ST_NO_MEMORY, as grammar_run_bytes does; *mask is then not complete. */
 enum status grammar_run_mask(struct grammar_run *run, uint32_t *mask, struct error *error);
 
 /* ---- the keywords of JSON schemas ---- */

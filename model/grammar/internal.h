@@ -1,7 +1,7 @@
 /* internal: what the files of model/grammar/ share: the parsers of the kinds of constraints, struct
- * grammar with its runs, and the cached masks. Only these files include it. The parsers run on the
- * thread that compiles a constraint, the functions of masks on the thread that uses the grammar.
- * What other parts may call is in grammar.h. */
+ * grammar with its runs, and the cached masks. The parsers run on the thread that compiles a
+ * constraint, the functions of masks on the thread that uses the grammar. grammar.h is the
+ * interface for other parts. */
 #ifndef MODEL_GRAMMAR_INTERNAL_H
 #define MODEL_GRAMMAR_INTERNAL_H
 
@@ -12,10 +12,9 @@
 
 /* ---- parsers, which record errors in the builder ---- */
 
-/* Returns a fragment for the texts that a regular expression matches. The regular expression is the
- * `bytes` bytes at `text`. `spelling`: how the fragment's texts are written (builder.h). search =
- * true: the expression may match any part of a text, as in JSON schemas, unless it has anchors.
- * search = false: the expression must match the whole text. Error texts begin with `place`. */
+/* Returns a fragment for the texts, written in `spelling`, that the regular expression `text` of
+ * `bytes` bytes matches. search: the expression may match any part of a text, as in JSON schemas,
+ * unless it has anchors; false = it must match the whole text. Error texts begin with `place`. */
 struct fragment regex_parse(struct builder *b, const char *text, size_t bytes,
                             enum spelling spelling, bool search, const char *place);
 /* The next five functions return the number of a rule of the builder. After an error the number is
@@ -36,24 +35,22 @@ uint32_t grammar_rule_of(struct builder *b, struct fragment body);
  * the byte TOKEN_END. No UTF-8 text has these two bytes. */
 #define TOKEN_BEGIN '\xFF'
 #define TOKEN_END   '\xFE'
-/* Stores the code point at *at and advances *at behind it. Returns false, and changes nothing, at
- * `end` or if the bytes are not UTF-8. */
+/* Stores the code point at *at and moves *at to the next character. Returns false, and changes
+ * nothing, at `end` or if the bytes are not UTF-8. */
 bool grammar_utf8_read(const char **at, const char *end, uint32_t *out);
 
 /* ---- masks ---- */
 
-/* An entry of the cache of masks: the tokens that a set of places in one rule allows. The entry
- * does not depend on the rule's callers, so it serves for every call of the rule. */
+/* An entry of the cache of masks: the tokens that may follow a set of places (stepper.h) with a
+ * common stack, as far as the tokens do not depend on the stack. */
 struct mask_entry {
-    /* The stepper's state of these places, with the stack STACK_OPEN (stepper.h). */
-    uint32_t state;
-    uint32_t token_count; /* Allowed tokens without bytes after the rule's end. */
+    uint32_t state;       /* The stepper's state of these places, with the stack STACK_OPEN. */
+    uint32_t token_count; /* Allowed tokens that do not go beyond the end of the innermost call. */
     uint32_t *tokens;     /* [token_count] these tokens; NULL = `bits` has them. */
     uint32_t *bits;       /* These tokens as a mask; NULL = `tokens` has them. */
     /* Nodes of the vocabulary's tree (vocabulary.h) whose last byte is the first byte after the end
-     * of the rule. The rule's caller decides whether the tokens of these nodes, and of the nodes
-     * below them, are allowed. The nodes whose last byte is b are branches[branch_starts[b]] to
-     * branches[branch_starts[b + 1] - 1]. */
+     * of the innermost call: the stack decides whether tokens of their branches are allowed. The
+     * nodes whose last byte is b are branches[branch_starts[b] .. branch_starts[b + 1]). */
     uint32_t *branches;
     uint32_t branch_starts[257];
 };
@@ -69,8 +66,7 @@ struct grammar {
     struct stepper stepper;
     const struct grammar_vocabulary *vocabulary; /* NULL = masks cannot be computed. */
     struct grammar_run *runs;                    /* First run of the list of open runs. */
-    /* [entry_count]. caller_number (stepper.h) of the state of entries[i] is i. */
-    struct mask_entry *entries;
+    struct mask_entry *entries; /* [entry_count]; i is the caller_number of entries[i].state. */
     uint32_t entry_count, entry_capacity;
     size_t entry_bytes; /* Memory of the entries. */
     /* Scratch memory for the computation of one mask: a mask, the branches of a mask entry, and
@@ -81,9 +77,9 @@ struct grammar {
     struct place *places; /* [2 * STEPPER_PLACES_MAX] */
 };
 
-/* Makes room in the stepper: forgets all states except the states of runs, of mask entries and the
- * state *extra (NULL = none), and updates the numbers of the kept states. drop_masks = true: first
- * frees the mask entries. Returns false if there is no memory. */
+/* Makes room in the stepper: forgets all states except the states of runs and mask entries, and
+ * *extra (NULL = none). Updates the numbers of the kept states. drop_masks: frees the mask entries
+ * before. Returns false if there is no memory. */
 bool grammar_compact(struct grammar *g, uint32_t *extra, bool drop_masks);
 void mask_entries_drop(struct grammar *g); /* Frees all mask entries. */
 /* Returns the status for a failure of the stepper, and writes the error's text. `state` is a number

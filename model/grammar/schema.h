@@ -1,11 +1,10 @@
 /* schema: what the files schema*.c share to compile a JSON schema into rules of a builder
- * (builder.h). Only these files include it. They run on the thread that compiles the constraint,
- * and record errors in the builder. They do not check finished documents.
+ * (builder.h). They run on the thread that compiles the constraint, and record errors in the
+ * builder. They do not check finished documents.
  *
  * A conjunction is a set of subschemas that one value must satisfy together. There is one rule for
- * each conjunction. schema.c finds the conjunctions ($ref, allOf, anyOf, oneOf), schema_keywords.c
- * checks the keywords, schema_value.c handles enum and const, and each other file makes the
- * fragments for values of one type. */
+ * each conjunction. schema.c finds the conjunctions ($ref, allOf, anyOf, oneOf), and the other
+ * files make the fragments for values. */
 #ifndef MODEL_GRAMMAR_SCHEMA_H
 #define MODEL_GRAMMAR_SCHEMA_H
 
@@ -25,8 +24,8 @@ enum {
     TYPE_ALL = 127,
 };
 
-/* A place in the schema: a JSON pointer, from its last part to its first. A NULL pointer to this
- * struct = the whole schema. */
+/* A place in the schema: a JSON pointer, from its last part to its first. NULL = the whole
+ * schema. */
 struct pointer {
     const struct pointer *parent; /* The parts before the last one; NULL = none. */
     const char *key;              /* The last part, if it is a name; NULL = `index` is. */
@@ -49,7 +48,7 @@ struct facet {
 /* A conjunction. */
 struct facets {
     uint32_t count;
-    bool never; /* true = one of the subschemas is `false`: no value satisfies the conjunction. */
+    bool never; /* A subschema is `false`: no value satisfies the conjunction. */
     struct facet items[FACETS_MAX];
 };
 
@@ -63,8 +62,7 @@ struct schema {
     uint32_t work;           /* Conjunctions so far. */
     struct memo *memo[1024]; /* Hash table from a conjunction to its rule. */
     struct block *blocks;    /* Memory of schema_allocate. */
-    /* space_rule is the number + 1 of the rule for white space, text_rule is the number + 1 of the
-     * rule for any string; 0 = not made yet. */
+    /* Number + 1 of the rule for white space, and of the rule for any string; 0 = not made yet. */
     uint32_t space_rule, text_rule;
 };
 
@@ -113,21 +111,22 @@ bool schema_values_disjoint(const json_t *a, const json_t *b);
 
 /* ---- one file for each type ---- */
 
-/* Return a fragment for the values of one type that satisfy all facets. fractions = false: only
+/* Return a fragment for the values of one type that satisfy all facets. fractions: false = only
  * integers. */
 struct fragment schema_object(struct schema *s, const struct facets *list);
 struct fragment schema_array(struct schema *s, const struct facets *list);
 struct fragment schema_string(struct schema *s, const struct facets *list);
 struct fragment schema_number(struct schema *s, const struct facets *list, bool fractions);
-/* Return true if the value, a string or a number, satisfies all keywords of the facets for strings
- * or for numbers. */
+/* Returns true if the string satisfies all keywords of the facets for strings. */
 bool schema_string_matches(struct schema *s, const struct facets *list, const json_t *value);
+/* Returns true if the number satisfies all keywords of the facets for numbers. */
 bool schema_number_matches(struct schema *s, const struct facets *list, double value);
-/* Return a dfa for the inside of strings in SPELLING_JSON: schema_pattern for the strings that
- * match the regular expression `pattern` of `bytes` bytes at the place `at`, schema_any_text for
- * all strings. NULL = error. The caller closes the dfa. */
+/* Returns a dfa for the inside of strings, in SPELLING_JSON, that match the regular expression
+ * `pattern` of `bytes` bytes at the place `at`. NULL = error. The caller closes the dfa. */
 struct dfa *schema_pattern(struct schema *s, const char *pattern, size_t bytes,
                            const struct pointer *at);
+/* Returns a dfa for the inside of all strings, in SPELLING_JSON. NULL = error. The caller closes
+ * the dfa. */
 struct dfa *schema_any_text(struct schema *s);
 
 #endif

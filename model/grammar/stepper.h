@@ -3,13 +3,10 @@
  * States and stacks have numbers; equal states have equal numbers, and equal stacks have equal
  * numbers.
  *
- * A struct stepper owns its states. grammar.c opens a stepper on the thread that compiles a
- * constraint; after that, grammar.c and mask.c use the stepper on the thread that follows the
- * answers. dfa.c uses steppers only on the thread that compiles. One thread at a time may use a
- * stepper.
- * The memory of the states is limited: when a function returns STEPPER_FULL, the caller can call
- * stepper_compact, which forgets the states that the caller does not need, and try again. The part
- * knows no tokens. */
+ * A struct stepper owns its states. The files of model/grammar/ use it; one thread at a time may
+ * use a stepper. The memory of the states is limited: when a function returns STEPPER_FULL, the
+ * caller can call stepper_compact, which forgets the states that the caller does not need, and try
+ * again. This part knows no tokens. */
 #ifndef MODEL_GRAMMAR_STEPPER_H
 #define MODEL_GRAMMAR_STEPPER_H
 
@@ -23,7 +20,7 @@
 #define STEPPER_FULL      UINT32_MAX       /* The states need more than `bytes_max`. */
 #define STEPPER_AMBIGUOUS (UINT32_MAX - 1) /* A state needs too many places. */
 #define STEPPER_NO_MEMORY (UINT32_MAX - 2) /* malloc has failed. */
-/* True for these three numbers. */
+/* True for the three numbers above. */
 #define STEPPER_FAILED(state) ((state) >= STEPPER_NO_MEMORY)
 
 #define STACK_OPEN  0u /* The callers are not known: the automaton stops at the rule's end. */
@@ -31,9 +28,8 @@
 
 struct place {
     uint32_t node; /* Number of a node of the automaton. */
-    /* At least `least` and at most `most` (COUNT_UNLIMITED = no upper bound) rounds of the counted
-     * repetition around the node are left, including the present round; 0 and 0 = there is no
-     * repetition around the node. */
+    /* Rounds of the counted repetition around the node that are left, with the present round: at
+     * least `least`, at most `most` (COUNT_UNLIMITED = no upper bound). 0, 0 = no repetition. */
     uint32_t least, most;
     uint32_t stack; /* STACK_OPEN, STACK_EMPTY, or the number of the innermost call's frame. */
 };
@@ -87,7 +83,7 @@ size_t stepper_bytes(const struct stepper *m); /* Returns the bytes of memory in
 
 /* Returns the state at the beginning of a text. */
 uint32_t stepper_start(struct stepper *m);
-/* Returns the state after `byte`, and keeps it for stepper_step. Only stepper_step calls it. */
+/* The part of stepper_step that computes a state. */
 uint32_t stepper_step_slow(struct stepper *m, uint32_t state, uint8_t byte);
 /* Returns the state after the innermost call of `stack` has returned; STEPPER_DEAD for STACK_OPEN
  * and STACK_EMPTY. */
@@ -104,8 +100,8 @@ static inline uint32_t stepper_step(struct stepper *m, uint32_t state, uint8_t b
 }
 
 /* Forgets all states except STEPPER_DEAD and the states whose numbers are in *states[0..count).
- * Replaces these numbers by the new numbers of the states. The kept states keep their
- * caller_number. Returns false if there is no memory; then nothing has changed. */
+ * Replaces these numbers by the new numbers of the states, which keep their caller_number. Returns
+ * false, and changes nothing, if there is no memory. */
 bool stepper_compact(struct stepper *m, uint32_t **states, uint32_t count);
 
 #endif

@@ -1,8 +1,6 @@
 /* vocabulary: the tokens of a model as a tree of their bytes, which a struct grammar_vocabulary
- * owns. Only the files of model/grammar/ include this header: mask.c walks the tree to find the
- * tokens that an automaton allows, and grammar.c to find the tokens of bytes that must come next.
- * The tree does not change after grammar_vocabulary_open (grammar.h), and any thread may read it.
- * This part does not know constraints and encodes no text.
+ * owns. mask.c and grammar.c walk the tree. The tree does not change after grammar_vocabulary_open
+ * (grammar.h), and any thread may read it. This part does not know constraints and encodes no text.
  *
  * Each node stands for a text: the bytes on the way from the root to the node. The nodes are in
  * depth-first order, and the children of a node in the order of their bytes. A node and all nodes
@@ -13,30 +11,27 @@
 #include "model/grammar/grammar.h"
 
 struct vocabulary_node {
-    uint32_t end; /* The first node after the node's branch. */
-    /* The tokens whose bytes are the node's text: ids[first] up to, but without, ids[`first` of the
-     * next node]. */
-    uint32_t first;
-    uint8_t byte;  /* The last byte of the node's text. */
-    uint8_t depth; /* Bytes of the node's text. */
+    uint32_t end;   /* The first node after the node's branch. */
+    uint32_t first; /* Tokens whose bytes are the text of node n: ids[n.first .. (n + 1).first). */
+    uint8_t byte;   /* The last byte of the node's text. */
+    uint8_t depth;  /* Bytes of the node's text. */
 };
 
 struct grammar_vocabulary {
-    uint32_t count;      /* Number of tokens, including tokens that are never allowed. */
-    uint32_t longest;    /* Bytes of the longest token that can be allowed. */
-    uint32_t node_count; /* Nodes, including the root. */
-    /* [node_count + 1]; node 0 is the root. `first` of the last entry is the number of `ids`. */
-    struct vocabulary_node *nodes;
-    uint32_t *ids; /* Tokens that can be allowed, in the order of their bytes. */
-    /* [count + 1]: the bytes of token `id` are bytes[starts[id]] to bytes[starts[id + 1] - 1]; no
-     * bytes = the token is never allowed. A control token has TOKEN_BEGIN and TOKEN_END around its
-     * text (internal.h). */
+    uint32_t count;                /* Number of tokens, including tokens that are never allowed. */
+    uint32_t longest;              /* Bytes of the longest token that can be allowed. */
+    uint32_t node_count;           /* Nodes, including the root. */
+    struct vocabulary_node *nodes; /* [node_count + 1]; node 0 is the root, the last is no node. */
+    uint32_t *ids;                 /* Tokens that can be allowed, in the order of their bytes. */
+    /* [count + 1]: the bytes of token `id` are bytes[starts[id] .. starts[id + 1]); no bytes = the
+     * token is never allowed. A control token has TOKEN_BEGIN and TOKEN_END around its text
+     * (internal.h). */
     uint32_t *starts;
     char *bytes;
 };
 
-/* Finds the longest token with which the `count` bytes begin. Returns its length in bytes; 0 = no
- * such token, and *id_out is not set. */
+/* Finds the longest token that is a beginning of the `count` bytes. Returns its length in bytes;
+ * 0 = there is none, and *id_out is not set. */
 uint32_t vocabulary_longest(const struct grammar_vocabulary *v, const char *bytes, uint32_t count,
                             uint32_t *id_out);
 

@@ -3,9 +3,8 @@
  * trim_blocks, tojson, raise_exception and strftime_now). A template is treated as hostile input:
  * steps, depth, output and memory are limited, and a template can read only its variables.
  *
- * model/text/chat.c calls it: on the thread that opens a model, and on the gateway's text threads.
- * A compiled template does not change, so any number of threads may render it at the same time.
- * This part reads no files, and does not know messages or tokens. */
+ * model/text/chat.c uses it. A compiled template does not change, so any number of threads may
+ * render it at the same time. This part reads no files, and does not know messages or tokens. */
 #ifndef MODEL_TEMPLATE_TEMPLATE_H
 #define MODEL_TEMPLATE_TEMPLATE_H
 
@@ -29,8 +28,7 @@ struct template_limits {
 /* Limits for templates of models and of clients. */
 extern const struct template_limits template_limits_default;
 
-/* A range [begin, end) of the output's bytes that comes from the values in `inputs`
- * (template_render), not from the template. */
+/* A range [begin, end) of the output's bytes that comes from `inputs` of template_render. */
 struct template_range {
     size_t begin;
     size_t end;
@@ -53,11 +51,9 @@ enum status template_compile(const char *text, size_t bytes, struct template **o
 void template_close(struct template *t);
 
 /* Renders the template. Its variables are the members of the JSON objects `inputs` and `settings`
- * (NULL = no variables). If `inputs` and `settings` have a member of the same name, the member
- * of `inputs` counts.
- * out->inputs lists the bytes that come from `inputs`, except the usual values of a key "role",
- * such as "user"; bytes that come from `settings` (such as bos_token) are not listed. `now` is the
- * time that strftime_now formats. The caller frees *out with template_output_done. Returns
+ * (NULL = no variables); a member of `inputs` hides a member of `settings`. out->inputs lists the
+ * bytes that come from `inputs`, except the usual values of a key "role", such as "user". `now` is
+ * the time that strftime_now formats. The caller frees *out with template_output_done. Returns
  * ST_INVALID if the template fails or raises an exception, with the line in the error's text;
  * ST_TOO_LARGE if a limit is exceeded; ST_NO_MEMORY. *out is set only if the status is ST_OK. */
 enum status template_render(const struct template *t, const json_t *inputs, const json_t *settings,

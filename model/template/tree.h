@@ -1,9 +1,8 @@
 /* tree: a compiled template (struct template), and what its lexer (lex.c) and its parser (parse.c
  * for expressions, statements.c for statements) share. The template owns the nodes of the tree,
- * which are in its arena. Only the files of model/template/ include this header. The lexer and the
- * parser run on the thread that calls template_compile, and end the compilation with run_fail on an
- * error. After that the tree does not change, and any thread may execute it (eval.h). This part
- * does not execute templates. */
+ * which are in its arena. The lexer and the parser run on the thread that calls template_compile,
+ * and end the compilation with run_fail on an error. A finished tree does not change, and any
+ * thread may execute it (eval.h). This part does not execute templates. */
 #ifndef MODEL_TEMPLATE_TREE_H
 #define MODEL_TEMPLATE_TREE_H
 
@@ -14,8 +13,7 @@ enum token_kind { TOKEN_END, TOKEN_DATA, TOKEN_NAME, TOKEN_STRING, TOKEN_NUMBER,
 struct token {
     enum token_kind kind;
     uint32_t line; /* Line in the template, from 1. */
-    /* TOKEN_NUMBER: the number. TOKEN_END: not set. Others: the text of the data, name, string or
-     * operator; "{{", "}}", "{%" and "%}" are operators. */
+    /* The number of a TOKEN_NUMBER; otherwise a text. "{{", "}}", "{%" and "%}" are operators. */
     struct value value;
 };
 
@@ -25,7 +23,7 @@ struct tokens {
     size_t capacity;
 };
 
-/* Kinds of nodes. Each comment lists the fields of struct node that the kind uses. */
+/* Kinds of nodes, with the fields of struct node that they use. */
 enum node_kind {
     /* Statements. `next` is the next statement of the same body. */
     N_DATA,        /* value */
@@ -88,7 +86,7 @@ enum operation {
     OP_NOT_IN
 };
 
-/* A statement or expression. enum node_kind says which fields a kind uses, and for what. */
+/* A statement or expression. enum node_kind says which fields a kind uses. */
 struct node {
     uint8_t kind;  /* enum node_kind. */
     uint8_t op;    /* enum operation, or REST_ bits. */
@@ -103,9 +101,8 @@ struct node {
 /* Numbers of the names that the execution itself sets, in every template. */
 enum own_name { NAME_LOOP, NAME_CALLER, NAME_VARARGS, NAME_KWARGS };
 
-/* Bits of node.op of N_MACRO and N_CALL_BODY: which of these names the macro's body uses. As in
- * jinja2, a macro accepts arguments without a parameter only if its body uses the name that
- * receives them. */
+/* Bits of node.op of N_MACRO and N_CALL_BODY: names that the body uses. As in jinja2, a macro
+ * accepts arguments without a parameter only if its body uses the name that receives them. */
 #define REST_CALLER  1
 #define REST_VARARGS 2
 #define REST_KWARGS  4
@@ -121,8 +118,7 @@ struct template
 
 /* Splits the text into tokens; the last is TOKEN_END. */
 void template_lex(struct run *r, const char *text, size_t bytes, struct tokens *out);
-/* Returns the number of a variable's name in the template. A new name gets the next number. The
- * execution compares these numbers instead of texts. */
+/* Returns the number of a variable's name in the template. A new name gets the next number. */
 uint32_t name_number(struct run *r, struct template *t, struct value name);
 
 /* The state of the parser. */
@@ -133,23 +129,20 @@ struct parser {
     uint8_t rest_used;              /* REST_ bits of the macro that is being read. */
 };
 
-/* In the next three functions, `text` is the text of an operator or a name. */
-
-/* Returns true if the token is this operator or name. */
+/* Returns true if the token is the operator or the name `text`. */
 bool token_is(const struct token *t, const char *text);
-/* Skips the next token if it is this operator or name. Returns false if it is another token. */
+/* Skips the next token, and returns true, if token_is is true for it. */
 bool token_skip(struct parser *p, const char *text);
-/* Skips the next token. If it is not this operator or name, ends the compilation with an error. */
+/* Skips the next token if token_is is true for it; otherwise ends the compilation with an error. */
 void token_expect(struct parser *p, const char *text);
 /* Returns a new node with the line of the next token. */
 struct node *node_new(struct parser *p, enum node_kind kind);
 /* Ends the compilation with the error that `wanted` was expected instead of the next token. */
 _Noreturn void parse_fail(struct parser *p, const char *wanted);
 
-/* Each of the following functions reads from the next token on and returns the node of what it has
- * read. */
+/* The functions parse_… read from the next token on, and return the node of what they have read. */
 
-/* Reads an expression. with_choice = true: the expression may be "a if b else c". */
+/* Reads an expression. with_choice: the expression may be "a if b else c". */
 struct node *parse_expression(struct parser *p, bool with_choice);
 /* Reads expressions separated by commas. Returns an N_TUPLE, or the expression itself if there is
  * no comma. `end`: a name, such as "in", before which the tuple may end; NULL = none. */
@@ -157,11 +150,10 @@ struct node *parse_tuple(struct parser *p, bool with_choice, const char *end);
 /* Reads a name, a constant, a list, a dict, or an expression in brackets. */
 struct node *parse_primary(struct parser *p);
 /* Reads filters "| name(arguments)", tests "is name" and calls "(arguments)" that follow the
- * expression `of`. leading_name = true: the first filter has no "|" before its name. */
+ * expression `of`. leading_name: the first filter has no "|" before its name. */
 struct node *parse_filters(struct parser *p, struct node *of, bool leading_name);
 
-/* Return the number of the filter, or of the test, with this name; UINT32_MAX = there is none. */
-uint32_t filter_number(struct value name);
-uint32_t test_number(struct value name);
+uint32_t filter_number(struct value name); /* Returns a filter's number; UINT32_MAX = none. */
+uint32_t test_number(struct value name);   /* Returns a test's number; UINT32_MAX = none. */
 
 #endif

@@ -1,10 +1,10 @@
 /* value: the values of a template's variables and expressions, as in Python, and the memory that
  * holds them. A struct run is one rendering or one compilation, and owns this memory (its arena).
- * Only the files of model/template/ call it, on the thread that calls template_render or
- * template_compile. This part does not execute templates (eval.h does).
+ * The files of model/template/ call it, on the thread that calls template_render or
+ * template_compile. This part does not execute templates (eval.h).
  *
- * Errors: any function that takes a struct run may call run_fail, which does not return but ends
- * the rendering or the compilation (longjmp).
+ * Errors: a function that takes a struct run may call run_fail, which ends the rendering or the
+ * compilation (longjmp) and does not return.
  *
  * Marks: each byte of a string has a mark; 1 = the byte comes from the input
  * (template_output.inputs). Functions that copy bytes keep their marks. */
@@ -35,11 +35,10 @@ enum kind {
     JOINER,
 };
 
-/* Which Python type a LIST stands for. PLAIN = list; KEYS, VALUES and ITEMS = dict_keys,
- * dict_values and dict_items. */
+/* The Python type of a LIST; PLAIN = list, KEYS to ITEMS = dict_keys, dict_values, dict_items. */
 enum list_kind { PLAIN, TUPLE, GENERATOR, RANGE, KEYS, VALUES, ITEMS };
 
-/* A value. Comments name the kinds that use a field. */
+/* A value. A comment names the kinds that use a field. */
 struct value {
     uint8_t kind;  /* enum kind. */
     bool input;    /* STRING with `marks` NULL: the mark of all bytes. */
@@ -55,9 +54,7 @@ struct value {
         const struct macro *macro;
         struct method *method;
         struct loop *loop;
-        /* UNDEFINED: the name that does not exist, for errors, without a NUL at its end; NULL =
-         * unknown. */
-        const char *missing;
+        const char *missing; /* UNDEFINED: the missing name, `size` bytes; NULL = unknown. */
     };
     const uint8_t *marks;  /* STRING: one mark for each byte; NULL = see `input`. */
     struct buffer *buffer; /* STRING: the buffer that contains `text`; NULL = none. */
@@ -134,9 +131,9 @@ _Noreturn void run_fail(struct run *r, enum status status, const char *format, .
 void *run_alloc(struct run *r, size_t bytes);
 /* Counts this many steps; fails if the run has no steps left. */
 void run_step(struct run *r, uint64_t steps);
-/* A function that may call itself begins with run_enter and ends with run_leave. run_enter counts a
- * step and fails if calls are nested too deeply. */
+/* Begins a function that may call itself: counts a step, and fails if calls are too deep. */
 void run_enter(struct run *r);
+/* Ends a function that has called run_enter. */
 static inline void run_leave(struct run *r)
 {
     r->depth_left++;
@@ -160,23 +157,21 @@ static inline struct value value_float(double d)
 {
     return (struct value){.kind = FLOAT, .number = d};
 }
-/* Return a string whose bytes have the mark 0. value_text does not copy the NUL-terminated text,
- * value_bytes copies the `bytes` bytes. */
+/* Returns a string whose bytes have the mark 0. The NUL-terminated text is not copied. */
 struct value value_text(const char *literal);
+/* Returns a copy of `bytes` bytes as a string whose bytes have the mark 0. */
 struct value value_bytes(struct run *r, const char *text, size_t bytes);
-/* Converts a JSON value; NULL becomes NONE. The strings are not copied. input = true: the bytes of
- * strings get the mark 1, except the usual values of a key "role", such as "user". */
+/* Converts a JSON value; NULL becomes NONE. The strings are not copied. input: the bytes of strings
+ * get the mark 1, except the usual values of a key "role", such as "user". */
 struct value value_from_json(struct run *r, const json_t *json, bool input);
-/* Returns an empty list with room for `capacity` items as a value, and stores a pointer to the list
- * in *list, unless list is NULL. */
+/* Returns an empty list with room for `capacity` items, and stores its struct in *list (list NULL =
+ * not stored). */
 struct value list_new(struct run *r, enum list_kind kind, size_t capacity, struct list **list);
 void list_add(struct run *r, struct list *list, struct value v); /* Appends v. */
 struct value map_new(struct run *r);                             /* Returns an empty MAP. */
-/* map_set and map_get fail if the key is a dict or a list other than a tuple. */
-
-/* Adds an entry, or replaces the value of an equal key. */
+/* Adds an entry, or replaces the value of an equal key. Fails for a key that Python cannot hash. */
 void map_set(struct run *r, struct map *map, struct value key, struct value value);
-/* Returns the value of the key; NULL = there is none. */
+/* Returns the value of the key; NULL = there is none. Fails for a key that Python cannot hash. */
 struct value *map_get(struct run *r, const struct map *map, struct value key);
 
 /* ---- reading values ---- */
@@ -184,8 +179,8 @@ const char *value_type(struct value v); /* Returns Python's name of the type, su
 bool value_true(struct value v);        /* Returns Python's bool(v). */
 /* Returns Python's a == b. */
 bool value_equal(struct run *r, struct value a, struct value b);
-/* Returns a number below 0 if a is less than b, above 0 if greater, else 0. Fails for types that
- * have no order. */
+/* Returns a number below 0 if a is less than b, above 0 if a is greater, else 0. Fails for types
+ * that have no order. */
 int value_order(struct run *r, struct value a, struct value b);
 /* Returns Python's `item in container`. */
 bool value_contains(struct run *r, struct value container, struct value item);
@@ -218,16 +213,16 @@ void value_want(struct run *r, struct value v, enum kind kind, const char *where
 
 /* ---- strings ---- */
 struct buffer *buffer_new(struct run *r); /* Returns an empty buffer. */
-/* buffer_add appends bytes, all with the mark `input`. buffer_add_part appends bytes [at, at +
- * bytes) of a string, with their marks. */
+/* Appends bytes, which get the mark `input`. */
 void buffer_add(struct run *r, struct buffer *b, const char *text, size_t bytes, bool input);
+/* Appends bytes [at, at + bytes) of a string, with their marks. */
 void buffer_add_part(struct run *r, struct buffer *b, struct value v, size_t at, size_t bytes);
 void buffer_add_str(struct run *r, struct buffer *b, struct value v); /* Appends string_of(v). */
 /* Appends Python's repr(v). */
 void buffer_add_repr(struct run *r, struct buffer *b, struct value v);
-/* Appends what Python's json.dumps returns. indent: blanks per level, -1 = one line; `comma` and
- * `colon`: the separators; ascii = true: characters outside ASCII become \uXXXX; sorted = true:
- * keys are sorted. */
+/* Appends what Python's json.dumps returns. indent: blanks per level, -1 = one line. `comma` and
+ * `colon`: the separators. ascii: characters outside ASCII become \uXXXX. sorted: keys are
+ * sorted. */
 void buffer_add_json(struct run *r, struct buffer *b, struct value v, int indent,
                      struct value comma, struct value colon, bool ascii, bool sorted);
 /* Returns the buffer's text as a string. The text is not copied. */
@@ -240,8 +235,8 @@ struct value string_of(struct run *r, struct value v);
 struct value string_join(struct run *r, struct value a, struct value b);
 /* Returns string_of(v) with &, <, >, " and ' escaped, as markup. */
 struct value string_escape(struct run *r, struct value v);
-/* string_case returns Python's str.upper, lower, title, capitalize or swapcase of v. */
 enum string_case { UPPER, LOWER, TITLE, CAPITALIZE, SWAP };
+/* Returns Python's str.upper, lower, title, capitalize or swapcase of v. */
 struct value string_case(struct run *r, struct value v, enum string_case new_case);
 enum string_sides { SIDES_LEFT = 1, SIDES_RIGHT = 2, SIDES_BOTH = SIDES_LEFT | SIDES_RIGHT };
 /* Removes characters of `set` (NULL = white space) from the string's ends. */
@@ -250,7 +245,7 @@ struct value string_strip(struct run *r, struct value v, enum string_sides sides
 /* Replaces at most `limit` occurrences of `old`; a negative limit = all. */
 struct value string_replace(struct run *r, struct value v, struct value old, struct value new,
                             int64_t limit);
-/* Returns the list of lines. keep = true: the lines contain their line ends. */
+/* Returns the list of lines. keep: the lines contain their line ends. */
 struct value string_lines(struct run *r, struct value s, bool keep);
 /* Returns Python's `format % arguments`. */
 struct value string_percent(struct run *r, struct value format, struct value arguments);
@@ -266,12 +261,11 @@ size_t characters_count(const char *text, size_t bytes); /* Returns the number o
 /* Returns the byte offset of the character with this number, from 0; `bytes` if there are fewer
  * characters. */
 size_t character_offset(const char *text, size_t bytes, size_t character);
-/* Properties of a code point, approximated by ranges. unicode_upper and unicode_lower change Latin,
- * Greek and Cyrillic letters only. */
+/* Properties of a code point, approximated by ranges. */
 bool unicode_is_space(uint32_t code);
 bool unicode_is_printable(uint32_t code);
 bool unicode_is_letter(uint32_t code);
-uint32_t unicode_upper(uint32_t code);
-uint32_t unicode_lower(uint32_t code);
+uint32_t unicode_upper(uint32_t code); /* Changes Latin, Greek and Cyrillic letters only. */
+uint32_t unicode_lower(uint32_t code); /* Changes Latin, Greek and Cyrillic letters only. */
 
 #endif

@@ -1,8 +1,8 @@
 /* chat: renders chat messages as the text of a prompt, with a chat template: the model's own, the
  * operator's or the request's. A struct chat_template owns a model's compiled templates
  * (model/template/). The gateway opens one for each model, and renders on its text threads. An open
- * chat_template does not change, so any thread may render. The part does not tokenize (tokenizer.h)
- * and does not check the messages of clients (server/api/request.h). */
+ * chat_template does not change, so any thread may render. This part does not tokenize
+ * (tokenizer.h) and does not check the messages of clients. */
 #ifndef MODEL_TEXT_CHAT_H
 #define MODEL_TEXT_CHAT_H
 
@@ -24,20 +24,20 @@ struct chat_request {
     json_t *tools;               /* List of the tools that the model may call; NULL = none. */
     json_t *documents;           /* List of documents, for templates that use them; NULL = none. */
     json_t *variables;           /* Object with more variables of the template; NULL = none. */
-    json_t *template_text;       /* String: a template for this request; NULL = the opened one. */
+    json_t *template_text;       /* String: the request's own template; NULL = the opened one. */
     bool add_generation_prompt;  /* The prompt ends with the beginning of an answer. */
     bool continue_final_message; /* The prompt ends with the text of the last message. */
     time_t now;                  /* Time for templates that write the date. */
 };
 
 /* Compiles the template `replacement`, a text that is used only during the call. NULL = compiles
- * the model's own template, and the model's template for requests with tools, if it has one. A
+ * the model's own template, and the model's template for requests with tools, if there is one. A
  * model without a template gets the template ChatML if its vocabulary has <|im_start|>. *out does
  * not use `file` after the call.
  *
  * Returns the errors of model_file_vocabulary; the errors of template_compile for `replacement`;
- * ST_NO_MEMORY. If the model has no template, or one that does not compile, the function returns
- * ST_OK, and chat_render later returns ST_UNSUPPORTED with the reason. */
+ * ST_NO_MEMORY. If the model has no template, or its template does not compile, the function
+ * returns ST_OK, and chat_render later returns ST_UNSUPPORTED with the reason. */
 enum status chat_template_open(struct model_file *file, const char *replacement,
                                struct chat_template **out, struct error *error);
 void chat_template_close(struct chat_template *c); /* NULL is fine. */
@@ -49,8 +49,8 @@ const char *chat_template_text(const struct chat_template *c, size_t *bytes_out)
 struct chat_text {
     char *text;   /* NUL-terminated. */
     size_t bytes; /* Bytes of `text` without the NUL. */
-    /* [content_count] ranges of `text` that come from the request: contents, tools, variables, but
-     * not the usual roles. They are in ascending order, without overlaps. */
+    /* [content_count] ranges of `text` that come from the request, except the usual roles, in
+     * ascending order, without overlaps. */
     struct tokenizer_range *contents;
     size_t content_count;
     bool begins_with_bos; /* The template wrote the text of the token BOS first. */
@@ -59,18 +59,17 @@ struct chat_text {
 /* Renders the messages, within the limits template_limits_default, after these changes to a copy:
  * - If the template reads only texts, the text parts of a content are joined. If the template reads
  *   only parts, a text becomes a part.
- * - A content that is missing or null becomes "", except in a message with tool calls if the
- *   template takes such a message without content.
+ * - A content that is missing or null becomes "", except beside tool calls if the template takes
+ *   calls without content.
  * - The role `developer` becomes `system` if the template does not have the word `developer`.
  * - The arguments of tool calls become objects. A tool's result without `name` gets the name of its
  *   call.
  * - Reasoning of earlier answers is stored under all names that templates use for it, except
  *   `thinking` in a message with content and tool calls.
- * The caller frees *out with chat_text_done. Returns ST_INVALID if the template fails (with the
- * template's own message, if it has one) or if the last message cannot be continued; ST_TOO_LARGE
- * if a limit is exceeded; ST_UNSUPPORTED if the model has no template that can be used;
- * ST_NO_MEMORY; an error of template_compile for template_text. *out is set only if the status is
- * ST_OK. */
+ * The caller frees *out with chat_text_done. Returns ST_INVALID if the template fails or the last
+ * message cannot be continued; ST_TOO_LARGE if a limit is exceeded; ST_UNSUPPORTED if the model has
+ * no template that can be used; ST_NO_MEMORY; an error of template_compile for template_text. *out
+ * is set only if the status is ST_OK. */
 enum status chat_render(const struct chat_template *c, const struct chat_request *request,
                         struct chat_text *out, struct error *error);
 void chat_text_done(struct chat_text *text); /* Frees the text and the ranges. */

@@ -1,9 +1,8 @@
 /* tokenizer: converts text to tokens and tokens to text. A struct tokenizer owns the tables for the
  * vocabulary of one model: byte-level BPE, or SentencePiece with scores, with merges or with the
- * unigram model. The gateway opens a tokenizer for each model and uses it on its text threads and
- * its event loop thread. A machine opens one to get the bytes of the tokens
- * (model/grammar/answers.h). After tokenizer_open, any thread may call the functions of a
- * tokenizer. This part does not render chat templates (chat.h). */
+ * unigram model. The gateway uses it to encode prompts and decode answers, and a machine to get the
+ * bytes of the tokens. After tokenizer_open, any thread may call the functions of a tokenizer. This
+ * part does not render chat templates (chat.h). */
 #ifndef MODEL_TEXT_TOKENIZER_H
 #define MODEL_TEXT_TOKENIZER_H
 
@@ -25,9 +24,9 @@ enum status tokenizer_open(struct model_file *file, struct tokenizer **out, stru
 void tokenizer_close(struct tokenizer *t); /* NULL is fine */
 
 uint32_t tokenizer_token_count(const struct tokenizer *t); /* Returns the number of tokens. */
-/* Return the id of BOS or EOS, the tokens that the model's files name as the beginning and the end
- * of a text; TOKENIZER_NO_TOKEN = none. */
+/* Returns the id of BOS, the token at the beginning of a text; TOKENIZER_NO_TOKEN = none. */
 uint32_t tokenizer_bos(const struct tokenizer *t);
+/* Returns the id of EOS, the token at the end of a text; TOKENIZER_NO_TOKEN = none. */
 uint32_t tokenizer_eos(const struct tokenizer *t);
 /* Returns true for control tokens and the unknown token. */
 bool tokenizer_is_special(const struct tokenizer *t, uint32_t id);
@@ -42,8 +41,7 @@ struct tokenizer_range {
 };
 
 struct tokenizer_encode_options {
-    /* Recognise special tokens by their spelling in the text. (User-defined tokens are recognised
-     * always.) */
+    /* Recognise special tokens by their spelling in the text, besides user-defined tokens. */
     bool parse_special;
     bool add_bos; /* Put BOS first, if the model's files say that texts begin with BOS. */
     bool add_eos; /* Put EOS last, if the model's files say that texts end with EOS. */
@@ -62,9 +60,8 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
                              const struct tokenizer_encode_options *options, uint32_t **ids_out,
                              size_t *capacity, size_t *count_out, struct error *error);
 
-/* Returns a lower bound of the number of tokens that encoding the text gives; 0 = no bound is
- * known. With the bound, the caller can refuse a text that is much too long without encoding the
- * text. */
+/* Returns a lower bound of the number of tokens of the text, without encoding it; 0 = no bound is
+ * known. */
 size_t tokenizer_tokens_min(const struct tokenizer *t, const char *text, size_t bytes);
 
 /* Returns the bytes that a token stands for, or the spelling of a special token. NULL = no token
@@ -85,9 +82,8 @@ struct detokenizer {
 #define DETOKENIZER_OUT_BYTES(piece_bytes) (((piece_bytes) + 4) * 3)
 
 /* Adds the token `id`, and writes the characters that are then complete to `out`. Bytes that cannot
- * become a character are written as U+FFFD. skip_special = true: special tokens
- * (tokenizer_is_special) write nothing. Returns the number of bytes written; 0 also if no token has
- * this id. */
+ * become a character are written as U+FFFD. skip_special: special tokens (tokenizer_is_special)
+ * write nothing. Returns the number of bytes written; 0 also if no token has this id. */
 size_t detokenizer_feed(struct detokenizer *d, const struct tokenizer *t, uint32_t id,
                         bool skip_special, char *out);
 /* Ends the text: writes U+FFFD to `out` if a character is unfinished. Returns the number of bytes

@@ -1,20 +1,8 @@
-/* tokenizer_internal: the structs and functions that the files of the tokenizer share:
- *    tokenizer.c             look-ups; encoding a whole text
- *    tokenizer_open.c        opening
- *    tokenizer_vocab.c       texts with an index; merges; the byte alphabet
- *    tokenizer_split.c       pre-tokenizers: text into words
- *    tokenizer_bpe.c         one word into tokens (byte-level BPE)
- *    tokenizer_spm.c         one word into tokens (SentencePiece with scores)
- *    tokenizer_characters.c  one word into tokens (SentencePiece with merges)
- *    tokenizer_unigram.c     one word into tokens (SentencePiece's unigram model)
- *    tokenizer_normalize.c   steps that change a text first
- *    tokenizer_charsmap.c    SentencePiece's compiled replacements
- *    tokenizer_regex.c       regular expressions of tokenizer.json
- *    tokenizer_special.c     finding special tokens in a text
- * Other files use tokenizer.h; only tests include this header besides. The functions that open, add
+/* tokenizer_internal: the structs and functions that the files tokenizer*.c share. tokenizer.h is
+ * the interface for other parts. A struct tokenizer owns all tables. The functions that open, add
  * and index run on the thread that calls tokenizer_open. After that only tokenizer.words changes,
  * so any thread may call the other functions. A struct split and a struct bpe_workspace belong to
- * one thread. These files do not parse a model's files (model/file/vocabulary.h does). */
+ * one thread. These files do not parse a model's files (model/file/vocabulary.h). */
 #ifndef MODEL_TEXT_TOKENIZER_INTERNAL_H
 #define MODEL_TEXT_TOKENIZER_INTERNAL_H
 
@@ -30,11 +18,11 @@
 
 /* A slot of the index from text to number. */
 struct text_slot {
-    uint32_t id; /* Id + 1; 0 = the slot is empty. */
+    uint32_t id; /* Number of the text + 1; 0 = the slot is empty. */
     union {
         struct {
-            /* Bytes of a short text; 255 = a longer text, whose hash and size are in words[1] and
-             * words[2]. */
+            /* Bytes of a short text; 255 = a longer text: words[1] is its hash, words[2] its
+             * size. */
             uint8_t bytes;
             char text[TEXT_SLOT_BYTES];
         };
@@ -55,25 +43,22 @@ struct texts {
  * there is no memory. */
 bool texts_open(struct texts *t, uint32_t capacity, size_t bytes_max);
 void texts_close(struct texts *t);
-/* Add a text, which gets the next number: texts_begin returns where the caller writes the text, and
- * texts_end takes the number of bytes written. */
+/* Begins to add a text: returns where the caller writes it. */
 char *texts_begin(struct texts *t);
+/* Ends the text, of which the caller has written `bytes` bytes. The text gets the next number. */
 void texts_end(struct texts *t, size_t bytes);
-/* Most slots that a look-up of a text or a merge reads. Only a vocabulary that was made to slow
- * look-ups down would need more. */
+/* Most slots that a look-up of a text or a merge reads. A vocabulary that needs more is refused. */
 #define TABLE_STEPS_MAX 1024
 
 /* Adds text `id` to the index, unless the index has an equal text. Returns false if a look-up of
  * the text would read more than TABLE_STEPS_MAX slots. */
 bool texts_index(struct texts *t, uint32_t id);
-/* Starts to load the slot that texts_index or texts_find will read for this text into the CPU's
- * cache. */
+/* Starts to load the text's slot of the index into the CPU's cache. */
 void texts_prefetch(const struct texts *t, const char *text, size_t bytes);
 /* Returns the number of the text; TOKENIZER_NO_TOKEN = the index does not have the text. */
 uint32_t texts_find(const struct texts *t, const char *text, size_t bytes);
 
 /* Returns the text with the number `id`. */
-
 static inline const char *texts_at(const struct texts *t, uint32_t id, size_t *bytes_out)
 {
     *bytes_out = t->starts[id + 1] - t->starts[id];
@@ -103,12 +88,13 @@ struct merges {
 /* Opens an empty table for `capacity` merges. Returns false if there is no memory. */
 bool merges_open(struct merges *m, uint32_t capacity);
 void merges_close(struct merges *m);
-/* Add the merge of the tokens `left` and `right` into the token `id`. If the pair already has a
- * merge, that merge stays. Return false if a look-up of the pair would read more than
- * TABLE_STEPS_MAX slots. Require that left and right are at most MERGE_ID_MAX, and the rank is at
- * most MERGE_RANK_MAX and the capacity of the table. merges_add gives the merge the next rank;
- * merges_add_ranked gives it `rank`, which several merges of the same token may have. */
+/* Adds the merge of the tokens `left` and `right` into the token `id`, with the next rank. If the
+ * pair already has a merge, that merge stays. Returns false if a look-up of the pair would read
+ * more than TABLE_STEPS_MAX slots. Requires that left and right are at most MERGE_ID_MAX, and the
+ * rank is at most MERGE_RANK_MAX and the capacity of the table. */
 bool merges_add(struct merges *m, uint32_t left, uint32_t right, uint32_t id);
+/* Adds a merge as merges_add does, with the rank `rank`. All merges with this rank must have the
+ * token `id`. */
 bool merges_add_ranked(struct merges *m, uint32_t left, uint32_t right, uint32_t id, uint32_t rank);
 
 /* Returns the hash of a pair: left << MERGE_ID_BITS | right. */
@@ -150,9 +136,9 @@ enum status splitter_open(const char *name, size_t name_bytes, struct splitter *
 enum status splitter_open_expressions(const struct mapped_text *expressions, uint32_t count,
                                       struct splitter **out, struct error *error);
 void splitter_close(struct splitter *s); /* NULL is fine. */
-/* Return the values of tokenizer.whole_words_first and tokenizer.add_bos for models with this
- * pre-tokenizer whose files do not set them. */
+/* Returns the default of tokenizer.whole_words_first with this pre-tokenizer. */
 bool splitter_whole_words_first(const struct splitter *s);
+/* Returns the default of tokenizer.add_bos with this pre-tokenizer. */
 bool splitter_adds_bos(const struct splitter *s);
 
 #define SPLIT_PASSES_MAX 6 /* Most expressions of one pre-tokenizer. */
@@ -184,17 +170,17 @@ enum status split_begin(struct split *w, const struct splitter *s, const char *t
 enum status split_next(struct split *w, size_t *start_out, size_t *end_out);
 void split_end(struct split *w);
 
-/* The white space of Unicode as the inside of a set [...] of PCRE2. REGEX_SPACE has all of it;
- * REGEX_BLANK has all except line feed and carriage return. */
+/* Unicode's white space except line feed and carriage return, as the inside of a set [...] of
+ * PCRE2. REGEX_SPACE adds line feed and carriage return. */
 #define REGEX_BLANK                                                                                \
     "\\t\\x{0b}\\x{0c} "                                                                           \
     "\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define REGEX_SPACE     REGEX_BLANK "\\r\\n"
 #define REGEX_BYTES_MAX 4096 /* Bytes of a translated expression, with its NUL. */
 
-/* Translates an expression of tokenizer.json (tokenizer_regex.c) into PCRE2's language,
- * NUL-terminated. Returns ST_UNSUPPORTED if a part of it is malformed or might mean something else
- * to PCRE2, ST_TOO_LARGE if `out` is too small. */
+/* Translates an expression of tokenizer.json into PCRE2's language, NUL-terminated. Returns
+ * ST_UNSUPPORTED if a part is malformed or might mean something else to PCRE2, ST_TOO_LARGE if
+ * `out` is too small. */
 enum status regex_translate(struct mapped_text expression, char out[REGEX_BYTES_MAX],
                             struct error *error);
 
@@ -211,9 +197,9 @@ struct charsmap {
 
 /* Opens the table `blob`, which must stay in memory. Returns false if the table is malformed. */
 bool charsmap_open(struct charsmap *map, struct mapped_text blob);
-/* Stores the replacement for the beginning of the text: the replacement of the longest entry with
- * which the text begins, or the first character itself if the table has no such entry. Returns the
- * number of bytes that are replaced, at least 1. Requires bytes > 0. */
+/* Stores the replacement of the longest entry that is a beginning of the text; without such an
+ * entry, the first character. Returns the number of bytes that are replaced, at least 1. Requires
+ * bytes > 0. */
 size_t charsmap_find(const struct charsmap *map, const char *text, size_t bytes,
                      struct mapped_text *out);
 
@@ -235,9 +221,9 @@ void normalizer_close(struct normalizer *n);
 enum status normalizer_apply(const struct normalizer *n, struct mapped_text *text,
                              char **owned_out);
 
-/* Return the number of bytes of the white space character with which the text begins
- * (character_blank) or ends (character_blank_before); 0 = no white space, or bytes is 0. */
+/* Returns the length of the white space character at the beginning of the text; 0 = none. */
 size_t character_blank(const char *text, size_t bytes);
+/* Returns the length of the white space character at the end of the text; 0 = none. */
 size_t character_blank_before(const char *text, size_t bytes);
 
 /* ---- special tokens ---- */
@@ -245,13 +231,12 @@ size_t character_blank_before(const char *text, size_t bytes);
 /* A node of the trie of special tokens. The bytes on the way from the root to the node begin the
  * text of a token. */
 struct special_node {
-    uint32_t child;   /* First child; 0 = none. */
-    uint32_t sibling; /* Next child of the same parent; 0 = none. */
-    uint32_t id;      /* The token that ends at this node, or TOKENIZER_NO_TOKEN. */
-    uint8_t byte;     /* The last byte on the way. */
-    /* The token is user-defined, and is found even without parse_special. */
-    bool user_defined;
-    uint8_t find_flags; /* OR of enum vocabulary_find: where the token may stand. */
+    uint32_t child;     /* First child; 0 = none. */
+    uint32_t sibling;   /* Next child of the same parent; 0 = none. */
+    uint32_t id;        /* The token that ends at this node; TOKENIZER_NO_TOKEN = none. */
+    uint8_t byte;       /* The last byte on the way. */
+    bool user_defined;  /* The token is user-defined, so plain ranges do not hide it. */
+    uint8_t find_flags; /* OR of enum vocabulary_find. */
 };
 
 struct specials {
@@ -273,10 +258,10 @@ struct plain_ranges {
     size_t count;
 };
 
-/* Finds the next special or user-defined token at or after `at`: the leftmost one, and of several
- * tokens at the same place the longest. Stores where the token begins and ends, together with the
- * white space that belongs to it. Returns false if there is no token; then *start_out = bytes, and
- * the other outputs are not set. `at` must not decrease between calls with the same *plain. */
+/* Finds the next special or user-defined token at or after `at`: the leftmost token, and of several
+ * tokens at one place the longest. Stores where the token, with the white space that belongs to it,
+ * begins and ends. Returns false if there is no token; then *start_out = bytes, and the other
+ * outputs are not set. `at` must not decrease between calls with one *plain. */
 bool specials_next(const struct specials *s, const char *text, size_t bytes, size_t at,
                    struct plain_ranges *plain, size_t *start_out, size_t *end_out,
                    uint32_t *id_out);
@@ -296,8 +281,7 @@ struct bpe_workspace {
     double sum;
 };
 
-/* Frees the memory. */
-void bpe_workspace_done(struct bpe_workspace *space);
+void bpe_workspace_done(struct bpe_workspace *space); /* Frees the memory. */
 
 struct bpe {
     struct merges merges;
@@ -322,13 +306,12 @@ struct tokenizer;
 size_t spm_decode(const char *text, size_t bytes, char *out);
 /* Returns the byte of a byte token's spelling ("<0x0A>"); -1 = it is no byte token. */
 int spm_byte(const char *text, size_t bytes);
-/* Returns true if a token has a blank after another character. Words cannot be encoded one by one
- * if the vocabulary has such a token. */
+/* Returns true if the token has a blank after another character, so that it can cross words. */
 bool spm_word_crosses(const char *piece, size_t bytes);
 /* Returns the end of the word that begins at `at`, which must be below `bytes`. */
 size_t spm_word_end(const struct tokenizer *t, const char *text, size_t bytes, size_t at);
 
-/* The next three functions for encoding require that ids_out has room for `bytes` ids. Their only
+/* The three functions …_encode below require that ids_out has room for `bytes` ids. Their only
  * error is ST_NO_MEMORY. */
 
 /* Encodes one word with a vocabulary with scores. */
@@ -357,14 +340,14 @@ struct tokenizer {
     struct splitter *splitter; /* NULL = a kind other than VOCABULARY_BYTES. */
     size_t word_bytes_max;     /* Bytes of the longest normal token. */
     size_t token_bytes_max;    /* Most bytes of a text that one token stands for. */
-    bool in_token[256];        /* true = encoding never leaves out this byte. */
+    bool in_token[256];        /* Encoding never leaves out this byte. */
     uint32_t bos;              /* TOKENIZER_NO_TOKEN = none. */
     uint32_t eos;              /* TOKENIZER_NO_TOKEN = none. */
     bool add_bos;              /* Texts begin with BOS. */
     bool add_eos;              /* Texts end with EOS. */
     bool whole_words_first;    /* A word that is a token is not merged from its bytes. */
     float *scores;             /* Scores by id; NULL = a kind other than VOCABULARY_SCORES. */
-    /* The next four fields are set only with VOCABULARY_UNIGRAM. */
+    /* long_scores to unknown_score are set only with VOCABULARY_UNIGRAM. */
     double *long_scores; /* Scores by id. */
     bool short_sums;     /* Sums of scores have 32 bits. */
     /* By first byte of tokens: bit i = a token has i + 1 bytes; bit 63 = 64 or more bytes. */
@@ -387,7 +370,7 @@ struct tokenizer {
 #define FLAG_VERBATIM 4u
 
 /* Whether encoding a token's bytes as a word gives this token (WORD_WHOLE) or others (WORD_MERGED).
- * WORD_UNKNOWN = such a word has not occurred yet. Every thread computes the same value. */
+ * WORD_UNKNOWN = not computed yet. */
 enum { WORD_UNKNOWN, WORD_WHOLE, WORD_MERGED };
 
 #endif

@@ -6,53 +6,39 @@
  * returns. It does not choose batches (scheduler/machine/machine.h) or KV blocks
  * (scheduler/memory.h).
  *
- * The policy (Splitwise, section IV-A):
- * 1. Prompt machine: the machine of the prompt pool with the fewest pending tokens. If this machine
- *    is over its threshold: the machine of the mixed pool with the fewest pending tokens, unless
- *    that machine is over its threshold, too. Pending tokens of a machine are the tokens that it
- *    must still compute of its prompts, and one token for each of its answers. A machine that has
- *    work is over its threshold if the request would raise its pending tokens above
- *    prompt_queue_threshold_tokens, or if its pending tokens take longer than
- *    prompt_queue_threshold_us. With SCHED_HOMING_DONE, a machine that the prompt pool has lent
- *    (rule 3) still counts: if the chosen machine of the prompt pool has work, and a lent machine
- *    has fewer pending tokens, rule 1 takes the lent machine. With ttft_us_max, if the prompt would
- *    be late on the chosen machine, rule 1 takes the machine of the prompt or mixed pool that
- *    computes the prompt first; a machine whose prompt rate is not known counts as the first.
- * 2. Token machine: the machine of the token pool with the least scheduled KV memory; if this
- *    machine has requests and the new request does not fit into its free memory, the machine of the
+ * The policy (Splitwise, section IV-A) has four rules. The *pending tokens* of a machine are the
+ * tokens that it must still compute of its prompts, and one token for each of its answers.
+ * 1. Prompt machine: the machine of the prompt pool with the fewest pending tokens. With
+ *    SCHED_HOMING_DONE, if this machine has prompts, a machine that the prompt pool has lent is
+ *    taken instead if it has fewer pending tokens. If the machine found so far is over a threshold
+ *    (prompt_queue_threshold_tokens, prompt_queue_threshold_us): the machine of the mixed pool with
+ *    the fewest pending tokens, unless that machine is over a threshold, too.
+ * 2. Token machine: the machine of the token pool with the least scheduled KV memory. If this
+ *    machine has requests and the new request does not fit its free memory: the machine of the
  *    mixed pool with the least scheduled KV memory, unless the request does not fit there either.
- *    What a machine keeps for answers that grow does not count as free.
- * 3. If rule 1 finds no machine, the machine of the token pool with the fewest pending tokens moves
- *    to the mixed pool. If rule 2 finds no machine, the machine of the prompt pool with the least
- *    scheduled memory moves. A moved machine is *lent*. With SCHED_HOMING_DONE, a lent machine
- *    returns to its home pool when its work of the other phase is done and another machine can do
- *    that phase. One exception: while rules 1 and 2 have machines that could serve the request
- *    later, rules 3 and 4 give its prompt to no machine of the token pool whose cores are all used
- *    by machines of the prompt or mixed pool (cores.c). If that leaves no machine to lend for the
- *    prompt, rule 1 takes the best machine above its threshold.
+ *    Memory that a machine keeps for answers that grow or for prompts does not count as free.
+ * 3. If rule 1 finds no machine, the machine of the token pool with the fewest pending tokens is
+ *    lent: it moves to the mixed pool. If rule 2 finds no machine, the machine of the prompt pool
+ *    with the least scheduled KV memory is lent.
  * 4. If a machine is still missing, the machine with the fewest pending tokens of all pools does
  *    both phases.
  *
- * With `one_machine_routes`, one machine does both phases where that is better (together.c): where
- * the two machines share cores, or where one machine brings TTFT and TBT further below their
- * targets. If machines hold KV of the prompt, or tiers have stored some, the scheduler takes the
- * machines that cost the least time (cheapest.c).
+ * Rules 3 and 4 do not apply until a pair of machines could serve for the first time, or until
+ * cover_after_us after the first machine was up. After that, they apply while no pair can serve,
+ * and with `adaptive` at any time. But if rules 1 and 2 could serve the request later, rules 3 and
+ * 4 give its prompt to no machine of the token pool whose cores are all used by machines that
+ * compute prompts (cores.c). If that leaves no machine for the prompt, rule 1 may take a machine
+ * over a threshold. While rules 3 and 4 do not apply, rule 1 may take a machine over a threshold,
+ * and rule 2 a machine without free memory.
+ *
+ * Two further choices may change the result of the rules. With `one_machine_routes`, one machine
+ * does both phases where that is better (together.c). If machines hold KV of the prompt, or tiers
+ * have stored some, the scheduler takes the machines that cost the least time (cheapest.c).
  *
  * "Fewest" and "least" compare numbers of tokens. With the option `compare_time`, if the machines'
  * rates differ (speed.c), they compare the time that each machine needs for these tokens and the
- * request.
- *
- * Rules 3 and 4 apply while no pair of machines can serve, but not at the start: they begin to
- * apply when the first pair could serve, or cover_after_us after the first machine was up. With
- * `adaptive`, rules 3 and 4 also apply while pairs can serve. While rules 3 and 4 do not apply,
- * rules 1 and 2 take the best machine above its threshold if no machine is below its threshold.
- *
- * Among equal machines, a machine that has never changed its pool is taken first, by the order of
- * the indices; then the machine whose latest change of pool is the longest ago. A machine of the
- * token or mixed pool changes its pool when it comes up for the first time. Two machines are chosen
- * only if the link from the prompt machine to the token machine is up. A request that no machine
- * can take waits here. When a new request arrives and more than queue_requests_max wait, the last
- * new request of the queue is refused. scheduler/queue.h describes the order of the queue.
+ * request. Two machines are chosen only if the link from the prompt machine to the token machine is
+ * up. A request that no machine can take now waits here, in the order of scheduler/queue.h.
  *
  * Repurposing: the home pool of a machine changes when the demand for the two phases has changed
  * for long enough (repurpose.c). */
@@ -81,8 +67,8 @@
 
 /* When a lent machine returns from the mixed pool to its home pool. */
 enum sched_homing {
-    /* When the machine has no work of the phase that its home pool does not do, and another machine
-     * can do that phase. */
+    /* When the machine has done its work of the other phase (which its home pool does not do), and
+     * another machine can do the other phase. */
     SCHED_HOMING_DONE,
     /* When the machine has no work, and another machine can do the other phase. */
     SCHED_HOMING_IDLE,
@@ -95,34 +81,37 @@ struct sched_cluster_options {
     uint32_t machine_count; /* Machine indices, from 1 to SCHED_MACHINES_MAX. */
     uint32_t prefix_count;  /* Prefixes remembered, for all machines together; 0 = none. */
 
-    uint32_t queue_requests_max; /* Most requests that wait here. */
+    /* If a new request arrives and more requests than this number wait here, the last new request
+     * of the queue is refused. */
+    uint32_t queue_requests_max;
     /* Longest wait of a new request for its prompt's first batch; 0 = no limit. Requests are
      * refused in three cases:
-     * - A new request arrives, and the last new request of the queue would wait longer: this last
-     *   request is refused. The wait is estimated by the rate at which prompts were computed lately
-     *   while requests waited here. Places kept for refused clients (promises.c) count, too.
+     * - A new request must wait, and the last new request of the queue would probably wait longer
+     *   (admission.c): this last request is refused.
      * - A request has waited here for this time: it is refused, and so are the last new requests of
-     *   the queue that would wait longer.
+     *   the queue that would probably wait longer.
      * - SCHED_OVERDUE: a routed request has waited for this time.
      * Resumed requests, and requests that no machine which is up can take, may wait longer. */
     int64_t queue_us_max;
     /* Time after which a waiting request expires (SCHED_EXPIRED), from the time when the scheduler
      * first found that no machine which is up can take the request; 0 = never. */
     int64_t wait_us_max;
-    /* Grace period after the first machine is up. Until the period has ended, or
-     * sched_cluster_paired was true once, no machine does the work of the other phase (except with
-     * `unsplit`). */
+    /* Rules 3 and 4 apply from this time after the first machine was up, even if no pair of
+     * machines could serve yet. */
     int64_t cover_after_us;
 
-    /* Rule 1; 0 = no threshold. The threshold in time applies to machines with a known rate. */
+    /* A machine with prompts is over this threshold if the request would raise its pending tokens
+     * above this number; 0 = no threshold. */
     uint64_t prompt_queue_threshold_tokens;
+    /* A machine with prompts and a known rate is over this threshold if its pending tokens take
+     * longer than this time; 0 = no threshold. */
     int64_t prompt_queue_threshold_us;
     /* Machines of one pool are compared by time instead of tokens if their rates differ. */
     bool compare_time;
     bool token_memory_threshold; /* Rule 2 checks the free memory; false: it does not. */
-    /* The memory that rule 2 leaves free on a machine for answers that grow: this percentage of its
-     * KV memory or this number of tokens per answer, whichever is larger
-     * (sched_memory_growth_reserve). */
+    /* The memory that rule 2 leaves free on a machine for answers that grow:
+     * growth_reserve_percent of its KV memory, or growth_reserve_tokens for each answer, whichever
+     * is more. */
     uint32_t growth_reserve_percent;
     uint32_t growth_reserve_tokens;
     /* How many tokens are scheduled for an answer. true: the mean length of recent answers of its
@@ -151,7 +140,7 @@ struct sched_cluster_options {
     bool adaptive;
     /* true: only rule 4 applies (the baseline of the Splitwise paper). */
     bool unsplit;
-    /* When a machine has work (rule 1). true: while `busy` of its latest SCHED_MACHINE_QUEUE is
+    /* When a machine has prompts (rule 1). true: while `busy` of its latest SCHED_MACHINE_QUEUE is
      * true. false: while it has prompts that are not computed. */
     bool busy_is_reported;
     enum sched_homing homing;
@@ -164,9 +153,9 @@ struct sched_cluster_options {
     /* TTFT and TBT targets by which a route with one machine and a route with two machines are
      * compared, > 0; used only with `one_machine_routes`. */
     struct sched_pace_targets one_machine_targets;
-    /* If rule 2 takes a machine of the mixed pool and the prompt machine is another machine of the
-     * mixed pool, the prompt machine generates the answer instead, unless it has at least this
-     * number of scheduled tokens more than the machine that rule 2 takes. */
+    /* If rule 2 takes a machine of the mixed pool, and the prompt machine is mixed, too, the prompt
+     * machine generates the answer instead, unless the prompt machine has at least this number of
+     * scheduled tokens more. */
     uint64_t stay_tokens;
 
     /* The rules choose a machine by its pending or scheduled tokens. A machine that holds a prefix
@@ -180,8 +169,9 @@ struct sched_cluster_options {
     bool prefix_saves;
 
     /* A new request whose first token is expected later than this time after its arrival is refused
-     * when it arrives, if the machines' rates are known. Rule 1 then also looks for a machine that
-     * is early enough. 0 = no limit. */
+     * when it arrives, if the machines' rates are known. If the machine of rule 1 would compute a
+     * prompt too late, rule 1 takes the machine of the prompt or mixed pool that would compute the
+     * prompt first; a machine whose rate is not known counts as the first. 0 = no limit. */
     int64_t ttft_us_max;
 
     /* Window over which demand is measured; 0 = repurposing is off. */
@@ -216,12 +206,13 @@ enum sched_event_kind {
      * machine generates. */
     SCHED_ARRIVED,
     SCHED_COMPUTED,  /* The prompt of `request` is computed; its KV may still be on its way. */
-    SCHED_PREFILLED, /* The prompt machine of `request` has no more work for it. */
-    /* `request`, waiting or routed, is done, failed or cancelled; ignored if the scheduler does not
-     * know it. output_tokens = tokens generated since its latest SCHED_ARRIVED. */
+    SCHED_PREFILLED, /* The prompt machine of `request` has no more work for the request. */
+    /* `request` leaves the queue or its machines, for example because it is done, cancelled or
+     * preempted. Ignored if the scheduler does not know the request. output_tokens = tokens
+     * generated since its latest SCHED_ARRIVED. */
     SCHED_ENDED,
-    /* `request`, which is routed and computes nothing yet, has waited for queue_us_max: it is
-     * refused, as requests in the queue are. Ignored if it is not routed. */
+    /* `request`, which is routed and computes nothing yet, has waited for queue_us_max: the request
+     * is refused. Ignored if it is not routed. */
     SCHED_OVERDUE,
     /* `machine` is up: pool (its home pool), kv_tokens, mixed_kv_tokens, kv, cores, core_count,
      * threads. */
@@ -268,12 +259,11 @@ struct sched_others {
     uint32_t prompts;       /* Prompts not computed yet. */
     uint32_t decodes;       /* Requests that are or will be decoded. */
     /* Another scheduler has the machine in its mixed pool. The machine then divides its memory
-     * between the phases (mixed_kv_tokens), in any pool of this scheduler. */
+     * between the phases (mixed_kv_tokens), even if it is not mixed here. */
     bool mixed;
-    /* Requests to be decoded, and prompt tokens, that other schedulers sent to the machine since
-     * the previous SCHED_MACHINE_LOAD; for repurposing. */
-    uint32_t arrived_answers;
-    uint64_t arrived_prompt_tokens;
+    /* What other schedulers sent to the machine since the previous SCHED_MACHINE_LOAD. */
+    uint32_t arrived_answers;       /* Requests to be decoded. */
+    uint64_t arrived_prompt_tokens; /* Tokens of prompts. */
 };
 
 /* An event. enum sched_event_kind says which fields are used. */
@@ -301,8 +291,7 @@ struct sched_event {
      * keeps in its prefix cache; 0 = none. */
     uint32_t held_tokens;
     /* SCHED_ARRIVED: a number by which the request is recognised if it is refused and the client
-     * sends it again; 0 = not known. For 2 s after the time at which the client should send it
-     * again, a place in the queue is kept for the request (promises.c). */
+     * sends it again (promises.c); 0 = not known. */
     uint64_t identity;
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
@@ -312,9 +301,9 @@ struct sched_event {
     struct sched_step step; /* SCHED_MACHINE_RATES: the time of a batch that only decodes. */
     /* SCHED_MACHINE_UP: tokens of the longest context that fits the machine's KV memory. */
     uint64_t kv_tokens;
-    /* SCHED_MACHINE_UP: size of the largest request of which the machine does one phase while it is
-     * in the mixed pool: tokens of the prompt if it does not generate the answer, tokens of prompt
-     * and answer if another machine computes the prompt; 0 = kv_tokens. */
+    /* SCHED_MACHINE_UP: size of the largest request of which the machine does only one phase while
+     * it is in the mixed pool. If this is the prompt phase, the size is the prompt's tokens;
+     * otherwise, the tokens of prompt and answer. 0 = kv_tokens. */
     uint64_t mixed_kv_tokens;
     /* SCHED_MACHINE_UP: how requests fill the machine's KV memory. */
     struct sched_kv kv;
@@ -339,8 +328,8 @@ enum sched_action_kind {
      * retry_after_ms; 0 = never. The scheduler has forgotten the request. */
     SCHED_REFUSE,
     SCHED_EXPIRED, /* `request` has expired (wait_us_max). The scheduler has forgotten it. */
-    /* A machine that `request` still needs is down, or is now mixed and too small for it. The
-     * scheduler has forgotten the request; SCHED_ARRIVED routes it again. */
+    /* A machine that `request` still needs is down, or is now mixed and too small for the request.
+     * The scheduler has forgotten the request; SCHED_ARRIVED routes it again. */
     SCHED_LOST,
     SCHED_MOVED, /* `machine` is now in `pool`; its home pool is `home`. */
 };
@@ -356,18 +345,16 @@ enum sched_refusal {
     SCHED_REFUSED_WAIT,     /* The request would wait, or has waited, for queue_us_max. */
 };
 
-/* Estimated times, in microseconds, by which cheapest.c chose a route for a prompt of which
- * machines hold some KV or tiers have stored some. All zeros = there is no such KV, or one machine
- * does both phases because of `one_machine_routes`. */
+/* Estimated times, in microseconds, by which cheapest.c chose the route. All zeros = cheapest.c did
+ * not choose it: no machine holds KV of the prompt and no tier has stored any, or one machine does
+ * both phases because of `one_machine_routes`. */
 struct sched_decision {
-    /* The least cost of a route of each kind, including the time that other requests lose; 0 =
-     * there is no such route. Of the prompt's KV, the prompt machine has nothing (compute_us),
-     * holds some (keep_us), gets some from another machine (move_us), or loads some from its tiers
-     * (load_us). The route with the least cost was taken. */
-    uint32_t compute_us;
-    uint32_t keep_us;
-    uint32_t move_us;
-    uint32_t load_us;
+    /* The least cost of each kind of route, including the time that other requests lose; 0 = there
+     * was no route of this kind. The route with the least cost was taken. */
+    uint32_t compute_us; /* The prompt machine has no KV of the prompt. */
+    uint32_t keep_us;    /* The prompt machine holds KV of the prompt. */
+    uint32_t move_us;    /* The prompt machine gets KV from another machine. */
+    uint32_t load_us;    /* The prompt machine loads KV from its tiers. */
     /* Times on the route that was taken, from the decision on. */
     uint32_t loaded_us;   /* Until KV is loaded from tiers; 0 = none is loaded. */
     uint32_t pull_us;     /* Until KV has arrived from another machine; 0 = none is sent. */
@@ -449,8 +436,8 @@ bool sched_cluster_can_hand_over(const struct sched_cluster *sc, uint32_t reques
  * no machine can, or the request has no token machine. The result is another machine than the token
  * machine, is up and does not drain. The token machine has a link to the result, and the result's
  * memory has room for the prompt and the longest answer. The order of preference: machines that are
- * not known to be on the token machine's host; the prompt machine, which has the prompt already;
- * the machine with the least scheduled KV memory; the machine with the lowest index. */
+ * not known to be on the token machine's host; the prompt machine; the machine with the least
+ * scheduled KV memory; the machine with the lowest index. */
 uint32_t sched_cluster_copy_target(const struct sched_cluster *sc, uint32_t request);
 
 /* What the scheduler knows of one machine, for display. */

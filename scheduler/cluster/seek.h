@@ -26,9 +26,8 @@ struct seek {
     uint32_t token_candidate;
     /* The prompt machine for which a token machine is searched; SCHED_NO_MACHINE = not chosen. */
     uint32_t prompt_machine;
-    /* 1 + the machine that rule 3 has moved to the mixed pool for this request; 0 = none. Set only
-     * while rule 4 searches, and only with the option lent_stay. At equal load, rule 4 prefers the
-     * machines of the prompt pool and of the mixed pool to this machine. */
+    /* 1 + the machine that rule 3 has chosen, while rule 4 searches with the option lent_stay; 0 =
+     * none. At equal load, rule 4 prefers the machines of the prompt and mixed pool to it. */
     uint32_t lent_plus_1;
     /* Rule 3 searches a machine to move: every machine counts as a machine of the mixed pool. */
     bool counts_as_mixed;
@@ -45,10 +44,9 @@ bool seek_has_room(const struct seek *s, uint32_t machine, enum measure measure,
 /* Returns true if the machine can be the request's token machine. If s->prompt_machine is chosen,
  * the two machines must also fit together. Either they are one machine, which is in the mixed pool;
  * or the link from the prompt machine to the token machine is up, and if one of them is mixed, its
- * part of the request fits its mixed_kv_tokens. `self` is a const struct seek *. */
+ * part of the request fits its mixed_kv_tokens. `self` is a struct seek. */
 bool seek_token_fits(const void *self, uint32_t machine);
-/* Returns true if the machine can do both phases of the request. `self` is a const struct seek *.
- */
+/* Returns true if the machine can do both phases of the request. `self` is a struct seek. */
 bool seek_both_fit(const void *self, uint32_t machine);
 /* Returns the machine with the least work by `measure` of the machines in the pool for which
  * fits(s, machine) is true; SCHED_NO_MACHINE = none. */

@@ -7,8 +7,7 @@
  * wait; promises.c places for refused clients.
  *
  * The functions run on the thread that calls sched_cluster; not thread-safe. Pure: no clock, no
- * I/O. Only files of this folder include this header; the gateway and the simulator use only
- * cluster.h. */
+ * I/O. The header is private to this folder. */
 #ifndef SCHEDULER_CLUSTER_STATE_H
 #define SCHEDULER_CLUSTER_STATE_H
 
@@ -41,17 +40,17 @@ struct cluster_request {
     uint32_t output_tokens; /* Most tokens of the answer. */
     uint32_t prompt_machine;
     uint32_t token_machine; /* SCHED_NO_MACHINE = none is needed. */
-    /* Tokens of the prompt that the prompt machine holds or loads, so it need not compute them. */
+    /* Tokens of the prompt that the prompt machine need not compute, because it has their KV. */
     uint32_t saved_tokens;
-    uint32_t prefix_count; /* Number of the request's hashes in prefixes_of. */
-    uint32_t key_index;    /* key_index, weight and priority are those of the sched_event. */
-    uint32_t weight;
-    int32_t priority;
+    uint32_t prefix_count;   /* Number of the request's hashes in prefixes_of. */
+    uint32_t key_index;      /* See struct sched_event. */
+    uint32_t weight;         /* See struct sched_event. */
+    int32_t priority;        /* From -LIMIT_PRIORITY to LIMIT_PRIORITY. */
     uint32_t answer_charged; /* Tokens of its answer that its key was charged for in advance. */
     uint32_t answer_memory;  /* Tokens of its answer that are scheduled on its token machine. */
     uint64_t prompt_memory;  /* KV memory scheduled on its prompt machine, in tokens. */
     uint64_t token_memory;   /* KV memory scheduled on its token machine, in tokens. */
-    uint32_t holder_plus_1;  /* 1 + the machine that had its KV; 0 = none. */
+    uint32_t holder_plus_1;  /* See struct sched_event. */
     uint32_t held_tokens;    /* See struct sched_event. */
     bool wait_limited;       /* The request is in the list `limited`. */
     bool waited;             /* The request waited in the queue for some time. */
@@ -182,10 +181,10 @@ struct sched_cluster {
     /* Earliest time at which a waiting request expires; INT64_MAX = none. */
     int64_t stranded_due_us;
 
-    /* Machines that are up and do not drain. Exactly these are in the trees. */
+    /* Machines that are up and do not drain. The trees contain exactly these machines. */
     struct machine_set routable;
-    struct cluster_tree trees[MEASURE_COUNT][POOL_COUNT];
-    struct cluster_rank *ranks[MEASURE_COUNT]; /* [machine_count] */
+    struct cluster_tree trees[MEASURE_COUNT][POOL_COUNT]; /* By measure and current pool. */
+    struct cluster_rank *ranks[MEASURE_COUNT];            /* [machine_count] */
     /* By measure: mean of the known rates of machines that are up, in tokens per second; US_PER_S =
      * no rate is known (speed.c). */
     uint64_t mean_rate[MEASURE_COUNT];
@@ -326,14 +325,14 @@ void cluster_list_remove(struct sched_cluster *sc, struct request_list *list, ui
 
 /* ---- load.c ---- */
 
-/* cluster_load_route adds the request to the load of its machines. The other functions remove a
- * part of that load: cluster_load_computed the pending tokens of the prompt, cluster_load_prefilled
- * all load of the prompt machine except the answer, cluster_load_end all load.
- * cluster_load_prefilled and cluster_load_end also return lent machines to their home pools, if the
- * option `homing` allows that now. */
+/* Adds the request to the load of its machines. */
 void cluster_load_route(struct sched_cluster *sc, struct cluster_request *request);
+/* Removes the pending tokens of the prompt from the load. */
 void cluster_load_computed(struct sched_cluster *sc, struct cluster_request *request);
+/* Removes the prompt from the load of the prompt machine. If this machine is lent, returns it to
+ * its home pool if the option `homing` allows that now. */
 void cluster_load_prefilled(struct sched_cluster *sc, struct cluster_request *request);
+/* Removes all load of the request, and returns its machines as cluster_load_prefilled does. */
 void cluster_load_end(struct sched_cluster *sc, struct cluster_request *request);
 
 /* Sets the load that other schedulers have on the machine. Requests that no longer fit the machine
@@ -418,8 +417,8 @@ uint64_t cluster_transfer_wait_us(const struct sched_cluster *sc, uint32_t from,
  * transfers that were begun before. */
 uint64_t cluster_exposed_us(const struct sched_cluster *sc, uint32_t from, uint32_t to,
                             uint64_t tokens, uint64_t computed_us, uint64_t compute_us);
-/* Records that KV of `tokens` tokens is sent from one machine to another, after all transfers from
- * the one and to the other that were begun before. */
+/* Records that KV of `tokens` tokens is sent, after all transfers that were begun before from
+ * machine `from` or to machine `to`. */
 void cluster_transfer_begin(struct sched_cluster *sc, uint32_t from, uint32_t to, uint64_t tokens);
 
 /* ---- stored.c ---- */
@@ -509,8 +508,8 @@ uint32_t cluster_admission_overdue(const struct sched_cluster *sc);
 /* Returns the time at which the next waiting request is overdue; INT64_MAX = none. */
 int64_t cluster_admission_due_us(const struct sched_cluster *sc);
 /* Returns true if the last waiting request would probably wait longer than queue_us_max. newcomer =
- * the last request got no kept place (cluster_promise_take), so it must not use the places that are
- * kept. */
+ * a request without a kept place (cluster_promise_take) has just arrived: the places that are kept
+ * then count as waiting requests. */
 bool cluster_admission_late(const struct sched_cluster *sc, bool newcomer);
 /* Returns the milliseconds after which the client should send the request, which is refused now,
  * again. Keeps a place for the request (cluster_promise_add). The next refused request gets a later

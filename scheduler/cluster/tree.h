@@ -1,6 +1,6 @@
 /* cluster_tree: finds the best machine of a pool by rank. In this tournament tree each inner node
- * stores the better machine of the two nodes below it, so the root has the best machine. Only files
- * of this folder call the functions, on the cluster scheduler's thread; not thread-safe. Pure. The
+ * stores the better machine of the two nodes below it, so the root has the best machine. Files of
+ * this folder call the functions on the cluster scheduler's thread; not thread-safe. Pure. The
  * caller owns the nodes and the ranks. The tree does not know what the tokens of a rank measure. */
 #ifndef SCHEDULER_CLUSTER_TREE_H
 #define SCHEDULER_CLUSTER_TREE_H

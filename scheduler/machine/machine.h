@@ -8,21 +8,21 @@
  * Policy (Splitwise, section IV):
  * - Prompts run in the order of their queue (scheduler/queue.h). Waiting prompts join a batch
  *   whole, while the batch has fewer than prompt_fill_tokens prompt tokens and they fit
- *   prompt_batch_tokens. A prompt that is longer than any batch is cut into chunks. A prompt whose
- *   blocks are reserved already may pass prompts that wait for blocks.
+ *   prompt_batch_tokens. A prompt that is longer than any batch is cut into chunks; with several
+ *   batches in flight, any prompt may be cut. A prompt whose blocks are reserved already may pass
+ *   prompts that wait for blocks.
  * - A batch takes the decodes that can run, as far as it has places (continuous batching); if there
- *   are more decodes than places, they alternate.
+ *   are more decodes than places, the decodes alternate.
  * - A batch with decodes has at most mixed_prompt_tokens prompt tokens. If a prompt can run, one
  *   place of the batch is kept for a prompt; batches of one place alternate between prompts and
  *   decodes.
- * - Requests that wait for memory are served in the order of their queue (scheduler/queue.h).
+ * - Reservations are granted in the order of their queue (scheduler/queue.h).
  *
- * A machine with stages has several batches in flight: a batch begins before the previous batch has
- * ended, and the batches of a path end in the order in which they began. A decode is in one batch
- * at a time, and each batch takes an even share of the decodes. Where stages have replicas, a
- * request keeps its path, because its KV is there. Each path has its own batches and queues of
- * prompts; all paths share the memory, the queue of reservations and the accounts of the API keys.
- * A machine without stages has one path and one batch in flight.
+ * A machine with stages can have several batches in flight. The batches of a path end in the order
+ * in which they began. A decode is in one batch at a time, and each batch takes an even share of
+ * the decodes. Each path has its own batches and queues of prompts; all paths share the memory, the
+ * queue of reservations and the accounts of the API keys. A machine without stages has one path and
+ * one batch in flight.
  *
  * A decode may begin with less memory than its longest answer needs, and then grows while it runs.
  * When too few blocks are left, a victim gives up its memory: the least urgent decode that may be
@@ -41,7 +41,7 @@ typedef uint32_t sched_slot; /* < options.slot_count */
 #define SCHED_NO_SLOT UINT32_MAX /* No slot. */
 
 /* If the config sets scheduler/turn_ms, the turn (host/turns.h) of a batch that only decodes is
- * longer by this factor, because a decode step is short and all its answers wait for its end. */
+ * longer by this factor. */
 #define SCHED_DECODE_TURNS 4
 
 struct sched_machine_options {
@@ -63,8 +63,8 @@ struct sched_machine_options {
     uint32_t path_count; /* Paths, ≤ LIMIT_STAGE_PATHS; 0 = 1. */
     /* Batches in flight per path. On all paths together ≤ LIMIT_BATCHES_IN_FLIGHT; 0 = 1. */
     uint32_t batches_in_flight;
-    /* Most batches in flight per path that contain decodes. The other batches contain only prompts,
-     * so that the next prompt batch is ready when the first stage is free. 0 = all. */
+    /* Most batches in flight per path that contain decodes; the other batches contain only prompts.
+     * 0 = all. */
     uint32_t decode_batches_in_flight;
     /* Most prompt tokens of a batch if several batches may be in flight. Prompts are then cut so
      * that batches are full. 0 = no such bound; otherwise at least LIMIT_CHUNK_TOKENS_MIN. */
@@ -115,9 +115,8 @@ void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_
  * SCHED_NO_SLOT: the first such prompt of the queue. Returns false if there is none. */
 bool sched_machine_prompt_after(const struct sched_machine *sm, uint32_t path, sched_slot after,
                                 sched_slot *slot_out);
-/* Sets the number of tokens that must still be computed for a waiting prompt, and of blocks that
- * must still be taken (≥ 1 each), because a part of the prompt was found in the prefix cache, or no
- * longer is. Requires a prompt that needs blocks. */
+/* Sets the tokens that must still be computed for a waiting prompt, and the blocks that must still
+ * be taken (≥ 1 each), after a look-up in the prefix cache. Requires a prompt that needs blocks. */
 void sched_machine_prompt_left_set(struct sched_machine *sm, sched_slot slot, uint32_t tokens,
                                    uint32_t blocks);
 
@@ -147,8 +146,7 @@ void sched_machine_await_begin(struct sched_machine *sm, sched_slot slot);
  *
  * The deadlock: prompts on this machine wait for blocks that belong to reservations. The prompts of
  * these reservations wait on other machines for blocks that belong to other reservations, and so
- * on, in a circle. A mixed machine keeps a share of its blocks for prompts (scheduler/memory.h),
- * but a prompt that was sent before the machine became mixed may be larger than the share.
+ * on, in a circle.
  *
  * Returns true, and stores the holder with the highest request_number, if all holders await their
  * KV, the next prompt needs more than blocks_free, and some prompt that waits here for blocks has a
@@ -160,7 +158,7 @@ bool sched_machine_deadlock_victim(const struct sched_machine *sm, uint32_t bloc
 struct sched_decode {
     uint32_t path;
     uint32_t tokens_left; /* Most tokens left to generate. */
-    uint32_t room_tokens; /* How many of these tokens the request's blocks can hold. */
+    uint32_t room_tokens; /* How many of the tokens_left tokens the request's blocks can hold. */
     struct sched_rank rank;
     bool pinned; /* The decode is never a victim. Requires room_tokens >= tokens_left. */
 };
@@ -170,14 +168,14 @@ struct sched_decode {
 void sched_machine_decode_add(struct sched_machine *sm, sched_slot slot,
                               const struct sched_decode *decode);
 
-/* Growth of decodes. sched_machine_short_find finds a decode whose blocks have no room for its next
- * token; such a decode joins no batch. The caller takes the blocks of one more span for the decode
- * and calls sched_machine_decode_grow, which records room for `tokens` ≥ 1 more tokens (the decode
- * must be in no batch). If too few blocks are left, the caller frees the blocks of the decode that
- * sched_machine_victim_find finds, and removes that decode; without a victim, the caller tries
- * again after the next batch. The caller must do this before waiting requests get memory.
+/* Finds a decode whose blocks have no room for its next token; such a decode joins no batch. Before
+ * waiting requests get memory, the caller takes the blocks of one more span for the decode, and
+ * calls sched_machine_decode_grow. If too few blocks are left, the caller removes the decode that
+ * sched_machine_victim_find finds; without a victim, the caller tries again after the next batch.
  * scheduler/machine/memory.c proves that the growth ends. */
 bool sched_machine_short_find(const struct sched_machine *sm, sched_slot *slot_out);
+/* Records that the decode has room for `tokens` (≥ 1) more tokens. Requires that the decode is in
+ * no batch. */
 void sched_machine_decode_grow(struct sched_machine *sm, sched_slot slot, uint32_t tokens);
 /* Finds a decode in no batch whose next step would check more drafted tokens if the decode had more
  * blocks. The decode can run without more blocks, so the caller takes blocks for it only if many
@@ -222,8 +220,7 @@ struct sched_batch {
     uint32_t index;
     uint32_t path;
     uint32_t item_count;
-    /* Sum of the items' token_count. A decode batch has at most batch_sequences_max rows. */
-    uint32_t row_count;
+    uint32_t row_count;                                   /* Sum of the items' token_count. */
     struct sched_batch_item items[LIMIT_BATCH_SEQUENCES]; /* Decodes first, then prompts. */
 };
 

@@ -16,9 +16,7 @@
 #define SCHED_CHUNK_TOKENS LIMIT_CHUNK_TOKENS_MIN
 
 enum slot_state {
-    /* The slot is unused, or its reservation is granted, until sched_machine_await_begin or
-     * sched_machine_prompt_add. */
-    SLOT_UNKNOWN,
+    SLOT_UNKNOWN, /* The slot is unused, or its reservation is granted and nothing followed yet. */
     SLOT_RESERVING, /* The request is in the queue `reservations`. */
     SLOT_AWAITING,  /* The request is in the list `awaiting`: it has its blocks, but not its KV. */
     /* The prompt is in the queue `prompts` or `prompts_with_blocks` of its path. */

@@ -1,14 +1,14 @@
-/* audit: writes the log lines that record which administrator did what. Each line is `audit: ` and
- * a JSON object (here on two lines); with LOG_JSON (common/log.h), the object is the member
- * `audit`:
+/* audit: writes log lines that record which administrator did what. A line is `audit: ` and a JSON
+ * object (here on two lines). With LOG_JSON (common/log.h), the object is the member `audit` of the
+ * log line:
  *
  *   {"status":200,"act":"POST /admin/drain/","target":"token-0","who":"key operator",
  *    "from":"127.0.0.1:41234"}
  *
- * server/http/ writes a line for each request under /admin, and server/serve*.c write lines for
- * signals and for the changes of a reload. Lines for administrators have no rate limit; lines for
- * other clients have the rate limit of common/log.h. A line contains names of keys, never secrets.
- * audit_write keeps no state and checks no rights, and any thread may call it. */
+ * server/http/ writes lines for requests under /admin, and server/serve*.c write lines for signals
+ * and for the changes of a reload. The lines of an administrator have no rate limit; the lines of
+ * other clients have the rate limit of common/log.h. audit_write keeps no state and checks no
+ * rights, and any thread may call it. */
 #ifndef SERVER_API_AUDIT_H
 #define SERVER_API_AUDIT_H
 
@@ -16,7 +16,7 @@
 
 #include <stdbool.h>
 
-#define AUDIT_TEXT_BYTES 96 /* An act or a target with its NUL. */
+#define AUDIT_TEXT_BYTES 96 /* An act with its NUL. */
 
 /* The client or process that acts. */
 struct audit_actor {
@@ -26,12 +26,12 @@ struct audit_actor {
     char name[LIMIT_KEY_NAME_BYTES + 16];
     /* "127.0.0.1:41234", "[::1]:41234", "unknown address", "admin socket" or "signal". */
     char address[LIMIT_ADDRESS_BYTES];
-    bool is_administrator; /* true: the actor has the right to act as an administrator. */
+    bool is_administrator; /* The actor has the rights of an administrator. */
 };
 
-/* Writes a line. act: what was done, such as "POST /admin/drain/" or "reload"; target: to what, ""
- * = none. status: an HTTP status, also for signals and reloads; 0 = the client left before it had
- * an answer. */
+/* Writes a line. act: what was done, such as "POST /admin/drain/" or "reload". target: the machine,
+ * key or other thing that was acted on; "" = none. status: an HTTP status, also for signals and
+ * reloads; 0 = the client left before it had an answer. */
 void audit_write(const struct audit_actor *actor, const char *act, const char *target,
                  unsigned status);
 

@@ -1,8 +1,8 @@
 /* api_encode: converts the texts of requests to tokens. The config key
  * server/control_tokens_in_text decides whether control tokens that are spelled out in a text, such
- * as <|im_start|>, are recognised or are ordinary text. server/http/ and tokenize.c encode on the
- * text threads; server/http/ calls api_context_refuse also on the gateway's event loop thread. The
- * functions keep no state, and any thread may call them. They do not detokenise. */
+ * as <|im_start|>, are recognised or are ordinary text. server/http/ and tokenize.c call the
+ * functions on the text threads and on the gateway's event loop thread. The functions keep no
+ * state, and do not detokenise. */
 #ifndef SERVER_API_ENCODE_H
 #define SERVER_API_ENCODE_H
 
@@ -20,8 +20,7 @@ enum api_control_tokens {
     API_CONTROL_AS_TEXT, /* None. */
 };
 
-/* Converts the value of server/control_tokens_in_text. Any unknown value gives
- * API_CONTROL_AS_TEXT. */
+/* Converts the value of server/control_tokens_in_text; unknown values give API_CONTROL_AS_TEXT. */
 enum api_control_tokens api_control_tokens_parse(const char *text);
 
 /* How the texts for one model are encoded. The pointers are not owned. */
@@ -36,23 +35,24 @@ struct api_encode {
     uint32_t context_tokens;
 };
 
-/* Fills *error with the refusal of a prompt that is longer than the context, and returns false.
- * prompt_length: a text such as "4 tokens" or "at least 4 tokens". */
+/* Fills *error with a 400 for a prompt that is longer than the context, and returns false. field:
+ * the body's field with the prompt. prompt_length: a text such as "4 tokens" or "at least 4
+ * tokens". */
 bool api_context_refuse(struct api_error *error, const char *field, uint32_t context_tokens,
                         const char *prompt_length);
 
-/* Encodes a prompt, which is UTF-8. field: the body's field with the prompt, which errors name.
- * add_bos, add_eos: put BOS before, and EOS after, the prompt, if the model uses them. *ids_out
- * must be NULL; the caller frees it, also after a failure. On failure returns false, with the HTTP
- * error in *error. */
+/* Encodes a prompt, which is UTF-8. field: the body's field with the prompt, for errors. add_bos:
+ * if the model uses BOS, BOS is put before the prompt. add_eos: if the model uses EOS, EOS is put
+ * after the prompt. *ids_out must be NULL; the caller frees it, also after a failure. Returns
+ * false, with *error filled, on failure. */
 bool api_encode_prompt(const struct api_encode *encoder, const char *field, const char *text,
                        size_t bytes, bool add_bos, bool add_eos, uint32_t **ids_out,
                        size_t *count_out, struct api_error *error);
-/* Encodes a chat in the model's template, or in the request's own template if that is allowed. The
- * template's markers are always control tokens. The prompt begins with one BOS if the template
- * writes BOS, or if the model's prompts begin with BOS. *begin_out: whether the answer begins
- * before, in or after its reasoning. The caller frees *ids_out, also after a failure. On failure
- * returns false, with the HTTP error in *error. */
+/* Encodes a chat with the model's template, or with the request's own template if such templates
+ * are allowed. Control tokens that the template writes are recognised in any case. The prompt
+ * begins with one BOS if the template writes BOS, or if the model's prompts begin with BOS.
+ * *begin_out: whether the answer begins before, in or after its reasoning. The caller frees
+ * *ids_out, also after a failure. Returns false, with *error filled, on failure. */
 bool api_encode_chat(const struct api_encode *encoder, const struct chat_request *request,
                      uint32_t **ids_out, size_t *count_out, enum answer_begin *begin_out,
                      struct api_error *error);

@@ -1,7 +1,7 @@
 /* api_error: an HTTP error of the API, as a struct and as JSON: {"error": {"message", "type",
- * "param", "code"}}. server/api/, server/http/ and server/serve_admin.c fill the struct;
- * server/http/ writes the JSON into responses. The functions keep no state, and any thread may call
- * them. They send and log nothing. */
+ * "param", "code"}}. Parsers and HTTP handlers fill the struct, and server/http/ writes the JSON
+ * into responses. The functions keep no state, and any thread may call them. They send and log
+ * nothing. */
 #ifndef SERVER_API_ERROR_H
 #define SERVER_API_ERROR_H
 

@@ -1,7 +1,7 @@
 /* forms_internal: the state of converting one body, the two converters (form_responses.c and
- * form_messages.c), and the functions of forms.c that the converters call. Only these three files
- * include this header. All functions run on the thread that calls api_form_convert. All functions
- * that return bool return false, with form->error filled, on failure. */
+ * form_messages.c), and the functions of forms.c that the converters call. The functions run on the
+ * thread that calls api_form_convert. Functions that return bool return false, with form->error
+ * filled, on failure. They write no answers. */
 #ifndef SERVER_API_FORMS_INTERNAL_H
 #define SERVER_API_FORMS_INTERNAL_H
 
@@ -20,14 +20,14 @@ struct form {
     struct api_error *error;
 };
 
-/* Most messages, parts, calls and tools of a body, because each takes some hundred bytes. */
+/* Most messages, parts, calls and tools of a body. */
 #define FORM_ITEMS_MAX 65536
 
-/* Add the messages and the other values to form->chat that the fields in the form's table
- * (known_fields.h) stand for. */
+/* Convert the fields of the form's own table (api_form_fields): add messages and other fields to
+ * form->chat. */
 bool form_responses_convert(struct form *form);
 bool form_messages_convert(struct form *form);
-/* Returns an object with the fields of the request that the answer repeats; NULL = no memory. */
+/* Returns a new object with the fields of the request that the answer repeats; NULL = no memory. */
 json_t *form_responses_echo(json_t *body);
 
 /* Sets object[name] = value, and takes over `value`. If `value` is NULL or there is no memory, the
@@ -40,24 +40,23 @@ bool form_field_copy(struct form *form, const char *name, const char *chat_name)
 json_t *form_message_add(struct form *form, const char *role);
 /* Returns the last message if its role is `role`, else NULL. */
 json_t *form_message_last(const struct form *form, const char *role);
-/* Adds a content (a text, or a list of parts with texts) to the content of a message. place: names
- * the content in errors. */
+/* Adds `content` (a text, or a list of parts with texts) to the content of a message. place: names
+ * `content` in errors. */
 bool form_content_add(struct form *form, json_t *message, json_t *content, const char *place);
 /* Appends a piece of an assistant's reasoning to the collected reasoning. */
 void form_reasoning_add(struct text *reasoning, const json_t *piece);
-/* Moves the collected reasoning, if there is any, to a message, and frees *reasoning. Call it once
- * for each message, because adding each of thousands of pieces to a message would copy the text
- * each time. */
+/* Moves the collected reasoning, if there is any, to a message, and frees *reasoning. A further
+ * call replaces the message's reasoning. */
 bool form_reasoning_end(struct form *form, json_t *message, struct text *reasoning);
-/* Adds a text to a message's content. The first text is the content; a further text makes the
- * content a list of parts. */
+/* Adds a text to a message's content. With more than one text, the content is a list of parts. */
 bool form_text_add(struct form *form, json_t *message, json_t *text);
 /* Adds a call to a message of an assistant. `arguments`: a text or an object. */
 bool form_call_add(struct form *form, json_t *message, json_t *id, json_t *name, json_t *arguments);
-/* Adds the result of the call `id` as a message. content NULL = an empty text. */
+/* Adds the result of the call `id` as a message. content: as for form_content_add; NULL = an empty
+ * text. */
 bool form_result_add(struct form *form, json_t *id, json_t *content, const char *place);
-/* Converts the body's `tools`, which must be functions of the client. type: the value of such a
- * tool's field "type"; type_optional: the field may be missing. schema: name of the tool's field
+/* Converts the body's `tools`, which must be functions of the client. type: the wanted value of the
+ * field "type" of a tool. type_optional: the field may be missing. schema: name of the tool's field
  * with the schema of the arguments. */
 bool form_tools_convert(struct form *form, const char *type, bool type_optional,
                         const char *schema);
@@ -75,8 +74,8 @@ bool form_field_string(struct form *form, json_t *object, const char *place, con
                        json_t **out);
 /* Returns the value of the field "type"; "" = the field is missing or is not a text. */
 const char *form_type(const json_t *object);
-/* Fills form->error with a text that says that the type of `place` is not `wanted`. Returns
- * false. */
+/* Fills form->error with a 400: `object` at `place` is no object, or its type is not `wanted`.
+ * Returns false. */
 bool form_type_wrong(struct form *form, const char *place, const json_t *object,
                      const char *wanted);
 

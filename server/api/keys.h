@@ -1,9 +1,9 @@
 /* api_keys: which clients may use the HTTP API, their limits, and what each client has used. Keys
- * come from a file that an operator writes. Of a key's secrets only the SHA-256 is kept, by which a
- * client's key is found. Without a file there are no keys and no limits (server/http/access.c then
- * decides what clients may do). server/http/ checks and charges keys, server/serve*.c replace them,
- * and server/metrics/ reads the counters, all on the gateway's event loop thread; `cleave check`
- * only reads a key file. This part keeps counts, but no requests, and knows no machines. */
+ * come from a file that an operator writes. Of a secret only the SHA-256 is kept. Without a file
+ * there are no keys and no limits (server/http/access.c then decides what clients may do).
+ * server/http/ checks and charges keys, server/serve*.c replace them, and server/metrics/ reads the
+ * counters, all on the gateway's event loop thread. This part keeps no requests and knows no
+ * machines. */
 #ifndef SERVER_API_KEYS_H
 #define SERVER_API_KEYS_H
 
@@ -16,13 +16,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* The index of a request without a key: no keys are configured, there are no limits, and nothing is
- * counted. */
+/* The index of a request that has shown no key: it has no limits, and nothing is counted. */
 #define API_KEY_NONE UINT32_MAX
 
-/* All indices of keys are below this number. A key that was removed from the file keeps its index
- * at least while its answers run and while the index is held (api_keys_index_hold); later a new key
- * may get the index. */
+/* Indices of keys are below this number. A key that was removed from the file keeps its index while
+ * its answers run and while the index is held (api_keys_index_hold). After that, a new key may get
+ * the index. */
 #define API_KEY_INDICES (2 * LIMIT_API_KEYS)
 
 /* Most secrets of a key: an old secret and a new secret, while clients change. */
@@ -31,14 +30,15 @@
 /* What the key file says of a key, except its secrets. */
 struct api_key_settings {
     char name[LIMIT_KEY_NAME_BYTES];
-    uint64_t name_hash; /* Never 0. */
+    uint64_t name_hash; /* api_key_name_hash of the name. */
     /* With server/prefix_cache_scope "group", keys of one group share cached prefixes; empty = the
      * key shares prefixes with no other key. */
     char cache_group[LIMIT_KEY_NAME_BYTES];
     uint32_t weight; /* Weight of the key against other keys (scheduler/queue.h); default 1. */
-    uint32_t requests_max;        /* Most answers in flight; 0 = no limit. */
+    /* Most answers in flight, with the texts of api_keys_text_begin; 0 = no limit. */
+    uint32_t requests_max;
     uint64_t tokens_per_minute;   /* Most prompt and answer tokens a minute; 0 = no limit. */
-    uint64_t tokens_per_day;      /* Most tokens a day (UTC); 0 = no limit. */
+    uint64_t tokens_per_day;      /* Most prompt and answer tokens a day (UTC); 0 = no limit. */
     uint64_t requests_per_minute; /* Most answers begun a minute; 0 = no limit. */
     uint64_t requests_per_day;    /* Most answers begun a day (UTC); 0 = no limit. */
     int64_t expires;              /* Seconds since 1970 from which the key is refused; 0 = never. */
@@ -47,7 +47,7 @@ struct api_key_settings {
     bool metrics;                 /* The key may read /metrics. */
 };
 
-/* What a key has used: a field for each line of KEY_COUNTERS (common/counters.h). */
+/* What a key has used: the fields of KEY_COUNTERS (common/counters.h). */
 #define API_KEY_COUNT(name, ...) uint64_t name;
 struct api_key_counts {
     KEY_COUNTERS(API_KEY_COUNT)
@@ -65,34 +65,34 @@ void api_keys_close(struct api_keys *keys); /* NULL is fine */
  * names file, position and field, never a value. */
 enum status api_key_set_read(const char *path, struct api_key_set **out, struct error *error);
 void api_key_set_free(struct api_key_set *set); /* NULL is fine */
-/* Writes a JSON Schema (draft 7) of key files, for editors. The schema has no rules about several
- * entries. Returns false if the schema cannot be written. */
+/* Writes a JSON Schema (draft 7) of key files, for editors. The schema does not check that names
+ * and secrets of a file differ. Returns false if the schema cannot be written. */
 bool api_keys_print_schema(FILE *file);
 /* Returns the number of keys in the set; set NULL = 0. */
 uint32_t api_key_set_count(const struct api_key_set *set);
 /* Returns the settings of the key at `index`, which must be below api_key_set_count. */
 const struct api_key_settings *api_key_set_settings(const struct api_key_set *set, uint32_t index);
-/* Returns a key name's name_hash. */
+/* Returns a hash of a key's name, which is equal in all processes and not 0. */
 uint64_t api_key_name_hash(const char *name);
 
-/* Calls `change` for each key that api_keys_apply(set) would add, remove or change. kind:
- * "added", "removed" or "changed" (the key's secrets or its settings). set NULL = no keys.
- * Returns ST_NO_MEMORY on failure. */
+/* Calls `change` for each key that `set` adds, removes or changes. kind: "added", "removed" or
+ * "changed" (the key's secrets or its settings). set NULL = no keys. Returns ST_NO_MEMORY on
+ * failure. */
 enum status api_key_set_diff(const struct api_keys *keys, const struct api_key_set *set,
                              void (*change)(void *self, const char *name, const char *kind),
                              void *self);
 
-/* Replaces the keys in use; set NULL = no keys are configured. A key with the name of an earlier
- * key continues the earlier key's counters, if its index was not given to another key. A secret
- * that is no longer in the file is revoked: the caller ends the requests in flight that have shown
- * this secret (api_keys_revoked). If no index is free because removed keys keep theirs, a new key
- * cannot be used until the next call. Frees the set. */
+/* Replaces the keys in use, and frees the set; set NULL = no keys are configured. A key with the
+ * name of an earlier key continues the earlier key's counters, if no other key has got its index. A
+ * secret that is not in the set is revoked: the caller ends requests in flight that have shown this
+ * secret (api_keys_revoked). If removed keys leave no index free, a new key cannot be used until
+ * the next call. */
 void api_keys_apply(struct api_keys *keys, struct api_key_set *set);
 
 /* Sets this gateway's share of each key's limits: `gateways` gateways divide a limit evenly. If the
  * limit is not a multiple of `gateways`, the gateways with the lowest `rank` (from 0) get one more.
- * For limits of a day, the share is the mean of the gateway's shares over that day. 1 gateway after
- * opening. */
+ * For limits of a day, the share is the mean of the gateway's shares over that day. After
+ * api_keys_open there is 1 gateway. */
 void api_keys_share_set(struct api_keys *keys, uint32_t gateways, uint32_t rank);
 
 /* Returns true if keys are configured. */
@@ -104,9 +104,9 @@ struct api_key_shown {
     uint32_t secret_number; /* A number that no other secret of this process gets. */
 };
 
-/* Finds the key of a request by its header "Authorization: Bearer KEY" or, without this header, by
- * "x-api-key: KEY", which clients of Anthropic's API send. NULL = the request does not have the
- * header. Returns false if no key in use matches. Also finds keys that have expired. */
+/* Finds the key of a request by the value of its header Authorization ("Bearer KEY") or, without
+ * this header, of x-api-key ("KEY"). NULL = the request does not have the header. Returns false if
+ * no key in use matches. Also finds keys that have expired. */
 bool api_keys_find(const struct api_keys *keys, const char *authorization, const char *x_api_key,
                    struct api_key_shown *out);
 
@@ -122,10 +122,9 @@ bool api_keys_revoked(const struct api_keys *keys, const struct api_key_shown *s
 
 /* ---- time ---- */
 
-/* Sets the time, in seconds since 1970, by which keys expire and the limits of a day are
- * counted. */
+/* Sets the time, in seconds since 1970, for the expiry of keys and for the limits of a day. */
 void api_keys_time_set(struct api_keys *keys, int64_t unix_s);
-/* Returns true if a key has a limit of a day. */
+/* Returns true if a key in use has a limit of a day. */
 bool api_keys_have_quotas(const struct api_keys *keys);
 /* Counts an answer of an earlier process for the key `name`, if the answer began on the present
  * day. Call it after api_keys_apply and api_keys_time_set. */
@@ -144,8 +143,8 @@ enum api_key_expiry api_key_expiry_of(const struct api_key_settings *settings, i
 /* Returns true if the key has expired at the time of api_keys_time_set. Requires an index below
  * API_KEY_INDICES. */
 bool api_keys_expired(const struct api_keys *keys, uint32_t key_index);
-/* Calls `report` for each key in use whose enum api_key_expiry is higher than the value that was
- * reported for its present `expires` (API_KEY_VALID if none was). */
+/* Calls `report` for keys in use that are nearer to their expiry (api_key_expiry_of) than the last
+ * call reported. A new value of `expires` begins again with API_KEY_VALID. */
 void api_keys_expiry_report(struct api_keys *keys,
                             void (*report)(void *self, const struct api_key_settings *settings,
                                            enum api_key_expiry expiry),
@@ -161,39 +160,34 @@ bool api_keys_present(const struct api_keys *keys, uint32_t key_index);
 /* Returns the counts of a key. Requires an index below API_KEY_INDICES. */
 const struct api_key_counts *api_keys_counts(const struct api_keys *keys, uint32_t key_index);
 
-/* Begins to read a text for the key: the body of a completion, /tokenize or /detokenize. Until
- * api_keys_text_end, the text counts as an answer in flight and the key's index is held. The text
- * is refused like an answer, but charges no request and no tokens. Returns false, with a 429 in
- * *error, if the text is refused; only the refusal is then counted. Always succeeds for
- * API_KEY_NONE. */
+/* Begins to parse and tokenize a text for the key, such as the body of a completion. Until
+ * api_keys_text_end, the text counts as an answer in flight and the key's index is held. A text
+ * charges no request and no tokens. If the key could not begin an answer, returns false with a 429
+ * in *error; only the refusal is then counted. Succeeds for API_KEY_NONE. */
 bool api_keys_text_begin(struct api_keys *keys, uint32_t key_index, int64_t now_us,
                          struct api_error *error);
 void api_keys_text_end(struct api_keys *keys, uint32_t key_index);
 
 /* Begins `answers` answers to prompts of prompt_tokens tokens in all, within this gateway's share
- * of the limits. Returns false with a 429 in *error, or with a 400 if `answers` is above a whole
- * limit of the key; only the refusal is then counted. Charges the prompts' tokens. Answers may
- * exceed the limits of tokens; later answers are then refused until at least one token is left
- * again. Always succeeds for API_KEY_NONE. */
+ * of the limits. Charges the answers and the prompts' tokens. Answers may exceed the limits of
+ * tokens; later answers are then refused until at least one token is left again. Returns false with
+ * a 429 in *error, or with a 400 if `answers` is above a whole limit of the key; only the refusal
+ * is then counted. Succeeds for API_KEY_NONE. */
 bool api_keys_answers_begin(struct api_keys *keys, uint32_t key_index, uint32_t answers,
                             uint64_t prompt_tokens, int64_t now_us, struct api_error *error);
 /* Charges the key for generated tokens. */
 void api_keys_tokens_charge(struct api_keys *keys, uint32_t key_index, uint32_t tokens);
 /* Ends one answer in flight. */
 void api_keys_answer_end(struct api_keys *keys, uint32_t key_index);
-/* The unused part of this gateway's share of a key's limits. */
+/* The unused part of this gateway's share of a key's limits, except the limits of a day. If a limit
+ * is 0, the fields about its rest are 0. */
 struct api_key_unused {
-    /* Most answers in flight; 0 = no limit, or this gateway has no share. answers_left is then
-     * 0. */
-    uint64_t answers_max;
+    uint64_t answers_max; /* Answers in flight; 0 = no limit, or this gateway has no share. */
     uint64_t answers_left;
-    /* Requests a minute; 0 = no limit, or this gateway has no share. The next two fields are then
-     * 0. */
-    uint64_t requests_max;
+    uint64_t requests_max; /* Requests a minute; 0 = no limit, or this gateway has no share. */
     uint64_t requests_left;
-    /* Time until requests_left is requests_max, if no request arrives. */
-    uint64_t requests_full_us;
-    uint64_t tokens_max; /* Tokens a minute; 0 = no limit, or this gateway has no share. */
+    uint64_t requests_full_us; /* Time until requests_left is requests_max without new requests. */
+    uint64_t tokens_max;       /* Tokens a minute; 0 = no limit, or this gateway has no share. */
     uint64_t tokens_left;
     uint64_t tokens_full_us; /* Time until tokens_left is tokens_max, if no token is charged. */
 };
@@ -201,9 +195,9 @@ struct api_key_unused {
 bool api_keys_unused(struct api_keys *keys, uint32_t key_index, int64_t now_us,
                      struct api_key_unused *out);
 
-/* Gives back one request and prompt_tokens tokens to the key, which were charged for an answer that
- * will not be computed. The request stays in the counter api_key_counts.requests. The caller also
- * calls api_keys_answer_end. */
+/* Gives back to the key what an answer that will not be computed was charged: one request and
+ * prompt_tokens tokens. Does not lower api_key_counts.requests. The caller also calls
+ * api_keys_answer_end. */
 void api_keys_answer_return(struct api_keys *keys, uint32_t key_index, uint64_t prompt_tokens);
 
 #endif

@@ -1,7 +1,6 @@
 /* api_keys_internal: what the files of api_keys share: keys_file.c (reads key files), keys_fields.c
- * (the fields of key files) and keys.c (the table of keys in use). Only these files include this
- * header. Each function of this header runs on the thread that calls the functions of keys.h; it
- * opens no files and keeps no state. */
+ * (the fields of key files) and keys.c (the table of keys in use). The functions run on the thread
+ * that calls the functions of keys.h. They open no files. */
 #ifndef SERVER_API_KEYS_INTERNAL_H
 #define SERVER_API_KEYS_INTERNAL_H
 
@@ -34,27 +33,26 @@ struct key_file_entry {
     struct error *error; /* Receives the errors of the entry. */
 };
 
-/* Sets the error, and returns false. Errors never quote a value, because the value might be a
- * secret in the wrong field. */
+/* Sets the error, and returns false. field: name of the field. want: what the field should have.
+ * Neither may quote a value of the file, because the value might be a secret in the wrong field. */
 bool key_entry_refuse(const struct key_file_entry *at, const char *field, const char *want);
 /* Sets the defaults of all fields. *settings must be all zeros. */
 void key_settings_init(struct api_key_settings *settings);
-/* Reads one field of an entry into *settings or *secrets. Returns false, with the error, if
+/* Reads one field of an entry into *settings or *secrets. Returns false, with at->error set, if
  * there is no such field or its value is wrong. */
 bool key_field_read(const struct key_file_entry *at, const char *name, const json_t *value,
                     struct api_key_settings *settings, struct key_secrets *secrets);
 
 /* A hash table from hashes to numbers. A search gives candidates, which the caller compares with
- * the name or secret that it wants. Numbers are added, and removed only all together. Secrets are
- * found by their SHA-256, so the time of a search says nothing about a secret. */
+ * the name or secret that it wants. Single numbers cannot be removed. */
 #define KEY_INDEX_SLOTS 131072 /* A power of two, at least twice the secrets of all indices. */
 #define KEY_INDEX_NONE  UINT32_MAX
 _Static_assert(KEY_INDEX_SLOTS >= 2 * API_KEY_SECRETS * API_KEY_INDICES, "half of it stays empty");
 
-/* An index of zeros is empty, so the memory of an empty index stays untouched. */
+/* All zeros = empty. */
 struct key_index {
     uint32_t count;                  /* Numbers in the index. */
-    uint32_t slots[KEY_INDEX_SLOTS]; /* Number + 1; 0 = empty, which is read as KEY_INDEX_NONE. */
+    uint32_t slots[KEY_INDEX_SLOTS]; /* A number + 1; 0 = empty. */
 };
 
 static inline void key_index_clear(struct key_index *index)
@@ -72,8 +70,8 @@ static inline void key_index_add(struct key_index *index, uint64_t hash, uint32_
     index->count++;
 }
 
-/* Return the position of the first or next candidate, and store its number; KEY_INDEX_NONE = there
- * is no further candidate. */
+/* Return the position of the first candidate, or of the candidate after position `at`. Store the
+ * candidate's number; KEY_INDEX_NONE = no further candidate. */
 static inline uint32_t key_index_first(const struct key_index *index, uint64_t hash,
                                        uint32_t *number_out)
 {

@@ -1,6 +1,5 @@
-/* api_kind: the kinds of API requests that machines compute. Each kind has its own form of body and
- * answer. server/api/ and server/http/ use it, on any thread. It has no state and parses
- * nothing. */
+/* api_kind: the kinds of API requests that machines compute; each kind has an endpoint. server/api/
+ * and server/http/ use it, on any thread. It has no state and parses nothing. */
 #ifndef SERVER_API_KIND_H
 #define SERVER_API_KIND_H
 
@@ -27,8 +26,7 @@ static inline const char *api_prompt_field(enum api_kind kind)
     return kind == API_EMBEDDINGS ? "input" : "prompt";
 }
 
-/* Returns true for chats whose bodies and answers have another form than those of API_CHAT
- * (forms.h). */
+/* Returns true if the bodies of this kind are converted to the body of a chat (forms.h). */
 static inline bool api_has_form(enum api_kind kind)
 {
     return kind == API_RESPONSES || kind == API_MESSAGES;

@@ -1,14 +1,13 @@
-/* api_known_fields: the tables of the request fields that cleave or other servers (OpenAI, vLLM,
- * llama-server) know, and the check that refuses a body with a field that would change the answer
- * but that cleave does not use. The tables do not have the fields that only /tokenize and
- * /detokenize know. request.c and tokenize.c check bodies, and forms.c looks fields up, on the text
- * threads. openapi.c writes the fields in /openapi.json from the tables, and a test compares
- * docs/api.md with the tables. The functions keep no state, and any thread may call them. The check
- * does not parse the values of fields that cleave uses.
+/* api_known_fields: tables of the request fields that cleave or other servers (OpenAI, vLLM,
+ * llama-server) know, and a check that refuses a body with a field that would change the answer but
+ * that cleave does not use. The parsers in server/api/ use it on the text threads, and openapi.c
+ * writes /openapi.json from the tables. The functions keep no state, and any thread may call them.
+ * The tables do not have the fields that only /tokenize and /detokenize know, and the check does
+ * not parse the values of fields that cleave uses.
  *
- * /v1/responses and /v1/messages each have a table with the fields that they do not share with
- * chats. A field that is not in the endpoint's table means the same as in a chat. /v1/embeddings
- * uses only the fields of its own table. */
+ * /v1/responses and /v1/messages have tables of their own, with the fields that they do not share
+ * with chats. Their other fields mean the same as in a chat. /v1/embeddings uses only the fields of
+ * its own table. */
 #ifndef SERVER_API_KNOWN_FIELDS_H
 #define SERVER_API_KNOWN_FIELDS_H
 
@@ -20,10 +19,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The neutral values of a field: the values that change nothing, so that a server that does not use
- * the field may accept them. null is always neutral. */
+/* The neutral values of a field: values that change nothing, so the check accepts them in a field
+ * that cleave does not use. null is neutral in every field. */
 enum api_neutral {
-    API_NEUTRAL_ANY, /* The field never changes the answer. */
+    API_NEUTRAL_ANY, /* Any value. */
     API_NEUTRAL_NULL,
     API_NEUTRAL_EMPTY, /* "", [] and {} */
     API_NEUTRAL_FALSE,
@@ -44,11 +43,11 @@ struct api_known_field {
     /* Bit k is set: cleave uses the field in requests of the enum api_kind with the value k. */
     uint32_t used_by_kinds;
     enum api_neutral neutral;
-    /* One letter each for OpenAI, vLLM and llama-server: y = supports the field, p = partly or
-     * deprecated, i = ignores it, n = no. Empty in the tables of api_form_fields. */
+    /* A letter for OpenAI, one for vLLM and one for llama-server: y = supports the field, p =
+     * partly or deprecated, i = ignores the field, n = no. Empty in the tables of
+     * api_form_fields. */
     char peer_support[4];
-    /* The JSON types of the field other than null, separated by blanks; empty if `used_by_kinds` is
-     * 0. */
+    /* JSON types of the field except null, separated by blanks; empty if `used_by_kinds` is 0. */
     const char *types;
     /* The values, as a text for docs/api.md and /openapi.json; empty if `used_by_kinds` is 0. */
     const char *values;
@@ -58,23 +57,22 @@ struct api_known_field {
 extern const struct api_known_field api_known_fields[];
 extern const size_t api_known_fields_count;
 
-/* Returns the own table of /v1/responses, /v1/messages or /v1/embeddings, ordered by name.
- * *count_out is 0 for the other kinds, which have no own table. */
+/* Returns the table of /v1/responses, /v1/messages or /v1/embeddings, ordered by name. *count_out
+ * is 0 for kinds that have no table of their own. */
 const struct api_known_field *api_form_fields(enum api_kind kind, size_t *count_out);
-/* Returns the field of the table of api_form_fields; NULL = the table does not have it. */
+/* Finds a field in the table of api_form_fields(kind). NULL = the table does not have the field. */
 const struct api_known_field *api_form_field_find(enum api_kind kind, const char *name);
-/* Returns the field with this name in bodies of this kind; NULL = the field is not known.
- * *used_out: cleave uses the field. */
+/* Finds a field of bodies of this kind. NULL = no table that applies to the kind has the field.
+ * *used_out: cleave uses the field in bodies of this kind. */
 const struct api_known_field *api_known_field_find(enum api_kind kind, const char *name,
                                                    bool *used_out);
 
 /* Returns the neutral values as a text for people: "false", "\"none\" or \"auto\"". */
 const char *api_neutral_text(enum api_neutral neutral);
 
-/* Checks that each known field that cleave does not use in requests of this kind has a neutral
- * value in the body. Otherwise returns false, with a 400 "unsupported_parameter" that names the
- * first field with another value. Unknown fields are accepted; on success *unknown_count_out is
- * their number. */
+/* Returns false, with a 400 "unsupported_parameter", if the body has a known field that cleave does
+ * not use in requests of this kind, and its value is not neutral. Unknown fields are accepted; on
+ * success *unknown_count_out is their number. */
 bool api_known_fields_check(json_t *body, enum api_kind kind, uint32_t *unknown_count_out,
                             struct api_error *error);
 

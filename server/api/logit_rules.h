@@ -1,7 +1,7 @@
 /* api_logit_rules: parses the fields logit_bias, allowed_token_ids and bad_words of a request, and
  * converts them to the uint32_t words of common/token_rules.h. request.c and
- * server/http/completion_input.c call it on the text threads. The functions keep no state, and any
- * thread may call them. This part applies no rules (model/forward/logit_edits.h does). */
+ * server/http/completion_input.c call the functions on the text threads. The functions keep no
+ * state. They apply no rules (model/forward/logit_edits.h does). */
 #ifndef SERVER_API_LOGIT_RULES_H
 #define SERVER_API_LOGIT_RULES_H
 
@@ -21,17 +21,17 @@ struct api_logit_rules {
     uint32_t bad_word_count;
 };
 
-/* Parses the fields of a body. *out must be all zeros. Returns false, with *error filled, for a
- * wrong value, for more entries than LIMIT_LOGIT_BIASES, LIMIT_ALLOWED_TOKENS or LIMIT_BAD_WORDS
- * (texts of 1 to LIMIT_STOP_BYTES bytes), or if there is no memory. The caller frees *out with
- * api_logit_rules_done in all cases. */
+/* Parses the fields of a body. *out must be all zeros. The caller frees *out with
+ * api_logit_rules_done, also after a failure. Returns false, with *error filled, for a wrong value,
+ * for a list longer than its limit (LIMIT_LOGIT_BIASES, LIMIT_ALLOWED_TOKENS, LIMIT_BAD_WORDS), for
+ * a bad word of 0 or more than LIMIT_STOP_BYTES bytes, or if there is no memory. */
 bool api_logit_rules_parse(json_t *root, struct api_logit_rules *out, struct api_error *error);
 /* Converts the rules to uint32_t words for a model. As in vLLM, leading spaces of a bad word are
- * cut. A second form of the bad word, with one space before the word, is also forbidden if the two
- * forms have equally many tokens and different first tokens. Sorts rules->allowed_ids. The caller
- * frees out->words. Returns false, with *error filled, for a token id that the model does not have,
- * for bad words that need more than LIMIT_FORBIDDEN_WORDS uint32_t words in all or that the
- * tokenizer refuses, or if there is no memory. */
+ * cut. The bad word with one space before it is also forbidden, if it has as many tokens and
+ * another first token. Sorts rules->allowed_ids. The caller frees out->words. Returns false, with
+ * *error filled, for a token id that the model does not have, for a bad word that the tokenizer
+ * refuses, for bad words that need more than LIMIT_FORBIDDEN_WORDS uint32_t words in all, or if
+ * there is no memory. */
 bool api_logit_rules_words(const struct api_logit_rules *rules, const struct tokenizer *tokenizer,
                            struct token_rules_words *out, struct api_error *error);
 /* Frees the arrays and sets *rules to all zeros. */

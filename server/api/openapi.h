@@ -1,8 +1,6 @@
-/* api_openapi: writes the description of the HTTP API that clients read at /openapi.json, in the
- * form of OpenAPI 3.1. The fields of requests come from the tables of known_fields.h, except those
- * of /tokenize and /detokenize, which openapi.c lists. The endpoints come from the caller,
- * server/http/routes.c, which calls it on the gateway's event loop thread. It keeps no state. It
- * does not describe the bodies of answers. */
+/* api_openapi: writes the description of the HTTP API that clients read at /openapi.json, as
+ * OpenAPI 3.1. server/http/routes.c calls it on the gateway's event loop thread. It keeps no state.
+ * It does not describe the bodies of answers. */
 #ifndef SERVER_API_OPENAPI_H
 #define SERVER_API_OPENAPI_H
 
@@ -18,7 +16,7 @@ struct api_path {
     bool needs_no_key; /* No API key is needed. */
 };
 
-/* Appends the description, a JSON object. */
+/* Appends the description, a JSON object with these endpoints. */
 void api_openapi_write(const struct api_path *paths, size_t count, struct text *out);
 
 #endif

@@ -1,13 +1,11 @@
 /* api_request: parses the body of a request (JSON text) of any kind (kind.h) into a checked struct,
- * or returns one clear error. server/http/completion_input.c calls api_request_parse on the text
- * threads, and owns the result. The functions keep no state, and any thread may call them. Null and
- * unknown fields are accepted; fields that cleave knows but does not implement are refused, unless
- * their values have no effect (server/api/known_fields.h). It does not tokenise or submit the
- * request.
+ * or returns one clear error. server/http/completion_input.c calls it on the text threads. The
+ * functions keep no state, and any thread may call them. A field of null counts as absent, and
+ * unknown fields are accepted. Fields that cleave knows but does not implement are refused, unless
+ * their values have no effect (known_fields.h). This part does not tokenise or submit requests.
  *
- * The struct has copies of all values except the conversation of a chat: the struct holds
- * references to that part of the JSON tree until api_request_input_free. The rest of the tree,
- * which can take 70 times the memory of the body, is freed at the end of the call. */
+ * The struct has copies of the body's values, except of the conversation of a chat: the struct
+ * holds references to this part of the JSON tree until api_request_input_free. */
 #ifndef SERVER_API_REQUEST_H
 #define SERVER_API_REQUEST_H
 
@@ -38,7 +36,7 @@ struct api_prompt {
 
 enum api_transfer { API_TRANSFER_AUTO, API_TRANSFER_LAYERWISE, API_TRANSFER_ONE_PIECE };
 
-/* Fields for which a model may have its own default (model/file/sampling_defaults.h). */
+/* Fields for which a model may have a default of its own (model/file/sampling_defaults.h). */
 enum api_default {
     API_DEFAULT_TEMPERATURE = 1,
     API_DEFAULT_TOP_P = 2,
@@ -54,27 +52,26 @@ struct api_request {
     const char *model; /* NULL = not given. */
     uint32_t prompt_count;
     struct api_prompt prompts[LIMIT_PROMPTS];
-    bool prompt_is_list; /* The prompt was given as a list; used only in error texts. */
+    bool prompt_is_list; /* The body has a list of prompts. */
     /* The conversation of a chat: references to parts of the JSON tree. */
     struct chat_request chat;
     struct api_tools tools; /* Which tools of `chat` the answer may call. */
 
-    int64_t max_tokens; /* -1 = not given. */
-    /* output_tokens_max is not set, and end_tokens has only the ids of stop_token_ids. */
-    struct sampling sampling;
+    int64_t max_tokens;       /* -1 = not given. */
+    struct sampling sampling; /* Without output_tokens_max; end_tokens has stop_token_ids only. */
     bool ignore_eos; /* The model's end tokens do not end the answer; stop_token_ids still do. */
     uint32_t absent_fields; /* Bits of enum api_default: fields that the body does not have. */
     struct api_logit_rules logit_rules;
     bool has_seed;                    /* The body has `seed`; its value is sampling.seed. */
     struct api_constraint constraint; /* The constraint of the answer. */
     uint32_t n;
-    uint32_t best_of;        /* Number of answers that are generated for each prompt, ≥ n. */
-    int32_t prompt_logprobs; /* Alternatives for each token of the prompt; -1 = not wanted. */
+    uint32_t best_of;        /* Answers that are generated for each prompt, at least n. */
+    int32_t prompt_logprobs; /* Alternatives for each token of a prompt; -1 = not wanted. */
     bool include_stop;       /* include_stop_str_in_output */
     bool echo;
     bool stream;
-    bool include_usage;    /* stream_options: the stream ends with the usage. */
-    bool continuous_usage; /* stream_options: each event has the usage so far. */
+    bool include_usage;    /* stream_options.include_usage: the stream ends with the usage. */
+    bool continuous_usage; /* stream_options.continuous_usage_stats: events have the usage. */
     bool add_special_tokens;
     bool skip_special_tokens;
     bool return_token_ids;
@@ -95,30 +92,29 @@ struct api_request {
 };
 
 /* Parses body[0..bytes). The caller frees *out with api_request_done. On failure returns false,
- * with a 400 in *error (503 if there is no memory); *out then owns nothing. */
+ * with a 400 (503 if there is no memory) in *error; *out then owns nothing. */
 bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struct api_request *out,
                        struct api_error *error);
 void api_request_done(struct api_request *request);
-/* Frees the model's name, the prompts, the conversation and the logit rules, which are not needed
- * after tokenising. */
+/* Frees what is not needed after tokenising: the model's name, the prompts, the conversation and
+ * the logit rules. */
 void api_request_input_free(struct api_request *request);
 
-/* Checks that ignore_eos and min_tokens do not contradict the constraint. If they do, returns
- * false, with a 400 in *error. */
+/* Returns false, with a 400 in *error, for a request with a constraint and ignore_eos or
+ * min_tokens. */
 bool api_request_constraint_check(const struct api_request *request, struct api_error *error);
 
 /* Parses a body, which must be a UTF-8 JSON object within LIMIT_JSON_VALUES and
- * LIMIT_JSON_CONTAINERS. The caller releases the new reference. Returns NULL, with *error filled,
- * on failure. */
+ * LIMIT_JSON_CONTAINERS. Returns a new reference; NULL = failure, with *error filled. */
 json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error);
-/* Checks the conversation of a chat or /tokenize body (`messages`, the tools and the fields of the
- * chat template), and stores references to its values in *out. The caller calls api_chat_done and
- * frees tools->packed_names, also after an error. */
+/* Checks the conversation in a body: `messages`, `documents`, the tools and the fields for the chat
+ * template. Stores references to its values in *out. The caller calls api_chat_done and frees
+ * tools->packed_names, also after a failure. Returns false, with *error filled, on failure. */
 bool api_chat_parse(json_t *root, struct chat_request *out, struct api_tools *tools,
                     struct api_error *error);
 void api_chat_done(struct chat_request *chat);
-/* Parses a list of token ids into a malloc'ed array. field: the list's name in errors. On failure
- * returns false, with *error filled, and stores nothing. */
+/* Parses a list of token ids into a malloc'ed array, which is not NULL. field: the list's name in
+ * errors. On failure returns false, with *error filled, and stores nothing. */
 bool api_ids_parse(json_t *list, const char *field, uint32_t **ids_out, uint32_t *count_out,
                    struct api_error *error);
 

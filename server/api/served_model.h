@@ -1,10 +1,9 @@
 /* served_model: what the gateway knows of a model that concerns text: tokenizer, chat template,
- * format of answers, defaults from the model's files, and its name for clients. Models are
- * reference-counted. server/serve*.c hold a reference for each version, server/http/ holds a
- * reference to the model of new requests, and each completion and text job holds a reference to the
- * model with which it began. The last release frees the model. The counts are not atomic, so the
- * gateway's event loop thread makes every call that changes a count. The text threads read a model
- * while a reference is held. A served_model has no weights. */
+ * format of answers, defaults from the model's files, and its name for clients. server/serve*.c
+ * open models; server/http/ uses them. Models are reference-counted, and the last release frees the
+ * model. The counts are not atomic: only the gateway's event loop thread may add and release
+ * references. Any thread may read a model while a reference is held. A served_model has no
+ * weights. */
 #ifndef SERVER_API_SERVED_MODEL_H
 #define SERVER_API_SERVED_MODEL_H
 

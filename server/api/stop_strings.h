@@ -1,8 +1,7 @@
 /* stop_strings: finds the first of a request's stop strings in a text that arrives in pieces, and
  * holds back only the bytes that could begin a stop string. Each choice of a completion has one
- * stop_matcher, on the gateway's event loop thread. It does not end requests (its caller does).
- * Input pieces must consist of whole UTF-8 characters. The output then does, too: a stop string is
- * valid UTF-8, so the bytes that are held back begin at the start of a character. */
+ * stop_matcher, on the gateway's event loop thread. A stop_matcher does not end requests. If pieces
+ * and stop strings consist of whole UTF-8 characters, the output does, too. */
 #ifndef SERVER_API_STOP_STRINGS_H
 #define SERVER_API_STOP_STRINGS_H
 
@@ -21,13 +20,13 @@ struct stop_strings {
 struct stop_matcher {
     char held[LIMIT_STOP_BYTES]; /* The end of the text, which may begin a stop string. */
     size_t held_bytes;
-    size_t found_index; /* After stop_matcher_feed has returned true: index of the stop string. */
+    size_t found_index; /* Index of the stop string, after stop_matcher_feed has returned true. */
 };
 
-/* Adds piece[0..bytes) to the text. `out`, which has room for held_bytes + bytes bytes, receives
- * the text that may be shown: *out_bytes bytes. Returns true when a stop string is complete: `out`
- * then also has the stop string after these bytes, and the rest of the piece is dropped. The stop
- * string that ends first counts; if several end at the same byte, the longest. */
+/* Adds piece[0..bytes) to the text. `out` receives the text that may be shown: *out_bytes bytes.
+ * Requires room for held_bytes + bytes bytes at `out`. Returns true when a stop string is complete:
+ * `out` then has the stop string after the *out_bytes bytes, and the rest of the piece is dropped.
+ * The stop string that ends first counts; if several end at one byte, the longest of them. */
 bool stop_matcher_feed(struct stop_matcher *m, const struct stop_strings *stops, const char *piece,
                        size_t bytes, char *out, size_t *out_bytes);
 

@@ -1,7 +1,7 @@
 /* api_tools: parses the fields of a chat about tools: `tools`, `tool_choice`,
- * `parallel_tool_calls`, and the calls in its messages. chat.c calls the functions for every chat,
- * on the text threads. The functions keep no state, and any thread may call them. They run no
- * tools, and do not find calls in answers (model/answer/ does). */
+ * `parallel_tool_calls`, and the calls in its messages. chat.c calls the functions on the text
+ * threads. The functions keep no state. They run no tools, and do not find calls in answers
+ * (model/answer/ does). */
 #ifndef SERVER_API_TOOLS_H
 #define SERVER_API_TOOLS_H
 
@@ -14,7 +14,7 @@
 enum api_tool_choice {
     API_TOOLS_NONE,     /* The answer has no calls; text that looks like a call is content. */
     API_TOOLS_AUTO,     /* The model decides whether the answer has calls. */
-    API_TOOLS_REQUIRED, /* The answer is one call or more. */
+    API_TOOLS_REQUIRED, /* The answer is at least one call. */
     API_TOOLS_NAMED,    /* The answer is one call of tool number `named`. */
 };
 
@@ -22,17 +22,17 @@ struct api_tools {
     enum api_tool_choice choice;
     uint32_t named; /* API_TOOLS_NAMED: index of the tool. */
     bool parallel;  /* An answer may have several calls. */
-    bool strict;    /* At least one tool is strict: its arguments always follow its schema. */
+    bool strict;    /* At least one tool is strict: arguments of its calls follow its schema. */
     /* The names of the tools as answer_options.tool_names (answer_parser.h), malloc'ed. NULL = the
-     * answer has no calls. */
+     * choice is API_TOOLS_NONE. */
     char *packed_names;
 };
 
-/* Parses `tools`, `tool_choice` and `parallel_tool_calls`. In `root`, fills in missing `parameters`
- * of tools and missing types of `parameters`. *tools_out is a new reference to the list that the
- * chat template gets; NULL = none, also for the choice "none". Returns false with a 400 that names
- * the field (503 if there is no memory), and then stores nothing in *out and *tools_out. The caller
- * frees out->packed_names. */
+/* Parses `tools`, `tool_choice` and `parallel_tool_calls`. In `root`, sets absent or empty
+ * `parameters` of tools and the absent type of `parameters`. *tools_out is a new reference to the
+ * list of tools; NULL = the choice is API_TOOLS_NONE. The caller frees out->packed_names. On
+ * failure returns false with a 400 (503 if there is no memory), and stores nothing in *out and
+ * *tools_out. */
 bool api_tools_parse(json_t *root, struct api_tools *out, json_t **tools_out,
                      struct api_error *error);
 /* Checks `calls`, the calls of an assistant's message. `place` names the list of calls in errors.

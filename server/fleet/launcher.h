@@ -1,16 +1,13 @@
 /* launcher: starts the fleet's local machines as child processes, reports their addresses, starts
- * them again when they have ended, and stops them. It owns these processes. It does not connect to
- * machines (server/gateway/ does) and does nothing for remote machines. The files server/serve*.c
- * make every call, on the gateway's event loop thread.
+ * them again when they have ended, and stops them. It owns these processes. server/serve*.c call it
+ * on the gateway's event loop thread. It does not connect to machines (server/gateway/ does) and
+ * does nothing for remote machines.
  *
- * A machine that ends before it was ever ready probably has a permanent fault, such as a model that
- * does not fit or a port in use. It is not started again, so that its own error message stays the
- * last line on the screen. A machine that was ready once is started again each time it ends,
- * because the cause (lack of memory, a kill by an operator) may be temporary. A machine that was
- * killed from outside (not by the kernel for lack of memory), or ended with status 0, is started
- * again at once if it had run for 0.2 s. Every other machine that was ready once is started again
+ * A machine that ends before it was ready probably has a permanent fault, such as a model that does
+ * not fit or a port in use. It is not started again. A machine that was ready once is started again
  * after a pause. The pauses double from 0.2 s up to 5 s, and begin again at 0.2 s after a run of
- * 10 s. */
+ * 10 s. There is no pause after a run of at least 0.2 s that ended with status 0, or with a kill
+ * from outside (not by the kernel for lack of memory). */
 #ifndef SERVER_FLEET_LAUNCHER_H
 #define SERVER_FLEET_LAUNCHER_H
 
@@ -26,40 +23,38 @@
 
 struct launcher;
 
-/* Functions of the caller. Only launcher_turn calls them, and not after launcher_stop or
+/* Functions of the caller, which launcher_turn calls. They are not called after launcher_stop or
  * launcher_kill. */
 struct launcher_events {
     /* The machine listens at this address. */
     void (*ready)(void *self, struct fleet_machine *machine, const char *address);
     /* The machine's process crashed (child_crashed, host/child.h), or the kernel killed the process
-     * because memory was short. ids: the requests that the process was computing; id_count 0 =
-     * none. crash_text: for the log, such as "signal 11, Segmentation fault". `ended` or `given_up`
-     * is called next. */
+     * because memory was short. crash_text: for the log, such as "signal 11, Segmentation fault".
+     * ids: the requests that the process was computing; id_count 0 = none. `ended` or `given_up` is
+     * called next. */
     void (*crashed)(void *self, struct fleet_machine *machine, const char *crash_text,
                     const uint64_t *ids, uint32_t id_count);
-    /* The machine's process has ended. Either launcher_machine_stop asked it to end, or the machine
-     * was ready once and will be started again. */
+    /* The machine's process has ended. Unless launcher_machine_stop was called, another process is
+     * started. */
     void (*ended)(void *self, struct fleet_machine *machine);
-    /* The machine's process ended before the machine was ever ready, and will not be started
-     * again. */
+    /* The machine's process ended before it was ready. No other process is started. */
     void (*given_up)(void *self, struct fleet_machine *machine, const char *reason);
 };
 
 struct launcher_options {
-    /* Not owned; must outlive the launcher. Requires that the model path in the config is absolute.
-     * The machines come from `fleet`, not from this config. */
+    /* Not owned; must outlive the launcher. Its model path must be absolute. Its machines are not
+     * used. */
     const struct config *config;
     struct fleet *fleet; /* Not owned; must outlive the launcher. */
     const struct clock *clock;
     const char *program; /* NULL = this executable. */
     /* --log-level of machines that are started; NULL = the level of their config. */
     const char *log_level;
-    /* Not owned. Each machine gets the keys that are in this struct when the machine is started;
-     * NULL = none. */
+    /* Keys that machines get when they are started. Not owned; must outlive the launcher. NULL =
+     * none. */
     const struct secret_keys *cluster_keys;
     struct launcher_events events;
-    /* Changes a copy of `config` into the config that the machine gets; NULL = the copy is not
-     * changed. */
+    /* Changes *config, a copy that the machine gets as its config. NULL = no change. */
     void (*config_prepare)(void *self, const struct fleet_machine *machine, struct config *config);
     void *self; /* First argument of the events and of `config_prepare`. */
 };
@@ -74,12 +69,12 @@ void launcher_close(struct launcher *l);
 /* Returns the descriptor that is readable when a machine has written its ready line or has ended;
  * the launcher owns the descriptor. */
 int launcher_fd(const struct launcher *l);
-/* Reads the ready lines of the machines, handles processes that have ended, and starts or kills the
- * processes whose time has come. Call it when the descriptor is readable, and after the returned
- * number of milliseconds; -1 = only when the descriptor is readable. */
+/* Reads the ready lines of the machines, handles processes that have ended, and starts and kills
+ * processes that are due. Call it when the descriptor is readable, and after the returned number of
+ * milliseconds; -1 = only when the descriptor is readable. */
 int launcher_turn(struct launcher *l);
 
-/* Starts a machine that was added to the fleet, in the next launcher_turn. */
+/* Lets the next launcher_turn start a machine that was added to the fleet. */
 void launcher_machine_start(struct launcher *l, struct fleet_machine *machine);
 /* Asks a machine to end (SIGTERM), and does not start it again. launcher_turn kills its process
  * after 5 s, unless launcher_stop was called. `ended` is called when the process has ended, except
@@ -90,15 +85,15 @@ void launcher_machine_stop(struct launcher *l, struct fleet_machine *machine);
  * changed. */
 void launcher_keys_send(struct launcher *l);
 
-/* Sends the machines that are ready a new level of their log (enum log_level). Machines that start
- * later use options.log_level again. */
+/* Sends the machines that are ready a new level of their log (enum log_level). A process that
+ * becomes ready later has the level of its start. */
 void launcher_log_level_send(struct launcher *l, int level);
 
 /* Asks all machines to end (SIGTERM); no machine is started after that. */
 void launcher_stop(struct launcher *l);
 /* Kills all machines that still run (SIGKILL); no machine is started after that. */
 void launcher_kill(struct launcher *l);
-/* Returns the number of processes that run. */
+/* Returns the number of processes that have not ended. */
 uint32_t launcher_running_count(const struct launcher *l);
 
 #endif

@@ -1,5 +1,5 @@
-/* machine_bits: a set of machines of the fleet, with one bit per index. server/gateway/ uses it, on
- * the gateway's event loop thread. The functions do not check the index, which must be below
+/* machine_bits: a set of machines of the fleet, with one bit per index. server/gateway/ uses it on
+ * the gateway's event loop thread. The functions do not check that an index is below
  * LIMIT_MACHINES. */
 #ifndef SERVER_FLEET_MACHINE_BITS_H
 #define SERVER_FLEET_MACHINE_BITS_H
@@ -20,7 +20,7 @@ static inline bool machine_bits_has(const struct machine_bits *bits, uint32_t ma
     return (bits->words[machine / 64] >> (machine % 64) & 1) != 0;
 }
 
-/* Adds the machine to the set (in = true) or removes it. */
+/* in true = adds the machine to the set; false = removes the machine from the set. */
 static inline void machine_bits_set(struct machine_bits *bits, uint32_t machine, bool in)
 {
     uint64_t bit = 1ull << (machine % 64);

@@ -1,21 +1,18 @@
-/* gateway_blame: decides which requests are the likely cause of lost machines. It counts the losses
- * of each request (struct request_blame) and decides when the request must not be tried again.
- * requests.c, table.c and state.c make every call, on the gateway's event loop thread. This part
- * knows no machines, and changes no states of requests (requests.c does).
+/* gateway_blame: counts the losses of a request (struct request_blame) and decides when the request
+ * must not be tried again, because it is the likely cause of the losses. server/gateway/ calls it
+ * on the gateway's event loop thread. This part knows no machines, and changes no states of
+ * requests (requests.c does).
  *
  * When a local machine *crashes* (child_crashed, host/child.h, or the kernel killed it for lack of
- * memory), the gateway finds the ids of the requests in its running batches (host/batch_record.h).
- * Each of these requests becomes a *suspect*. Only one suspect runs on machines at a time, together
- * with requests that are not suspects; the other suspects wait. So a further crash shows which
- * request is to blame. A suspect is cleared when its client has got BLAME_CLEAR_TOKENS further
- * tokens. A request fails after scheduler/crashes_max crashes without being cleared.
+ * memory), the requests in its running batches become *suspects*. Only one suspect runs on machines
+ * at a time, beside requests that are not suspects. So a further crash shows which request is to
+ * blame. A suspect is cleared when its client has got BLAME_CLEAR_TOKENS further tokens. A request
+ * fails after scheduler/crashes_max crashes without being cleared.
  *
- * Any other end of a local machine, such as a kill by an operator, counts against no request. A
- * loss that may have another cause than the request (a machine that is not local ended, a link
- * broke, a machine reported an error) has a weight (enum blame_cause). A request fails when the sum
- * of the weights since its latest token is at least BLAME_MAX, and the first of these losses is at
- * least BLAME_US_MIN ago. If the latest loss is an error that a machine reported, the time does not
- * matter. */
+ * Other losses have a weight (enum blame_cause), because they may have another cause than the
+ * request. A request fails when the sum of the weights since its latest token is at least
+ * BLAME_MAX, and the first of these losses is at least BLAME_US_MIN ago. The time does not matter
+ * if the latest loss is BLAME_FAILED. */
 #ifndef SERVER_GATEWAY_BLAME_H
 #define SERVER_GATEWAY_BLAME_H
 
@@ -23,14 +20,14 @@
 #include <stdint.h>
 
 #define BLAME_CLEAR_TOKENS 16
-#define BLAME_MAX          64 /* Sum of the weights. */
-/* Long against the restart of a machine, which takes up to 5 s. */
-#define BLAME_US_MIN 60000000
+#define BLAME_MAX          64       /* Sum of the weights. */
+#define BLAME_US_MIN       60000000 /* Much longer than the restart of a machine. */
 
 enum blame_cause {
     BLAME_NONE, /* Weight 0: the request cannot be the cause. */
     BLAME_LINK, /* Weight 1: a link broke, or a machine fell silent. */
-    /* Weight 8: a machine that is not local ended. It may have computed the request. */
+    /* Weight 8: the connection to a machine that is not local ended while the machine may have
+     * computed the request. */
     BLAME_DEATH,
     BLAME_FAILED, /* Weight 8: a machine reported an error for this request. */
 };
@@ -38,26 +35,25 @@ enum blame_cause {
 /* The counts of a request; all zeros at first. */
 struct request_blame {
     uint32_t loss_count;   /* Number of losses since a token was delivered. */
-    uint32_t weight_sum;   /* Sum of the weights of the losses in `loss_count`. */
-    int64_t first_loss_us; /* Time of the first loss in `loss_count`. */
-    uint32_t crashes;      /* Crashes of machines since the request was cleared; > 0 = suspect. */
+    uint32_t weight_sum;   /* Sum of the weights of these losses. */
+    int64_t first_loss_us; /* Time of the first of these losses. */
+    uint32_t crashes;      /* Crashes since the request was cleared; > 0 = suspect. */
     uint32_t crash_tokens; /* Tokens that the client had at the latest crash. */
 };
 
-/* Records a loss. progress = a token was delivered since the previous loss. Returns true if the
+/* Records a loss. progress: a token was delivered since the previous loss. Returns true if the
  * request must not be tried again. */
 bool blame_loss_add(struct request_blame *blame, enum blame_cause cause, bool progress,
                     int64_t now_us);
 
-/* Records that a machine crashed while it computed the request. delivered = tokens that the client
+/* Records that a machine crashed while it computed the request. delivered: tokens that the client
  * has. crashes_max: scheduler/crashes_max; 0 = no limit. Returns true if the request must not be
  * tried again. */
 bool blame_crash_add(struct request_blame *blame, uint32_t delivered, uint32_t crashes_max);
 /* Clears a suspect if its client has got BLAME_CLEAR_TOKENS tokens since the latest crash.
- * delivered = tokens that the client has. Returns true if the suspect was cleared. */
+ * delivered: tokens that the client has. Returns true if a suspect was cleared. */
 bool blame_clear(struct request_blame *blame, uint32_t delivered);
 
-/* Returns true if a machine crashed with the request and the request is not cleared. */
 static inline bool blame_is_suspect(const struct request_blame *blame)
 {
     return blame->crashes > 0;

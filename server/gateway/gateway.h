@@ -2,11 +2,9 @@
  * connections to the machines. It gives events to the cluster scheduler, sends RESERVE, PREFILL and
  * CANCEL to the machines that the scheduler chooses, and delivers each token to the client once, in
  * order. server/http/ submits requests; server/serve*.c add and remove machines and run the event
- * loop. All calls are on the gateway's event loop thread, the main thread of `cleave serve`.
- *
- * The gateway knows token ids only: server/api/ and server/http/ handle text. The gateway does not
- * choose machines (scheduler/cluster/ does), and starts no processes (server/fleet/launcher.h
- * does). */
+ * loop. All calls are on the gateway's event loop thread, the main thread of `cleave serve`. The
+ * gateway handles no text (server/api/ and server/http/ do), chooses no machines
+ * (scheduler/cluster/ does), and starts no processes (server/fleet/launcher.h does). */
 #ifndef SERVER_GATEWAY_GATEWAY_H
 #define SERVER_GATEWAY_GATEWAY_H
 
@@ -31,15 +29,12 @@ struct transport_ops;   /* See transport/transport.h. */
 struct gateway_options {
     /* Not owned; must outlive the gateway. Its machines are not used. */
     const struct config *config;
-    struct fleet *fleet;                   /* Not owned; must outlive the gateway. */
-    const struct clock *clock;             /* Not owned; must outlive the gateway. */
-    const struct transport_ops *transport; /* transport_ucx; tests use transport_loopback. */
-    /* model_file_metadata_hash of the model that is served as version 1. A machine is refused if no
-     * open version has the hash of the machine's model. */
-    uint64_t metadata_hash;
-    /* Context of the model; 0 = unknown. The config may set a lower limit. */
-    uint32_t context_tokens;
-    struct layer_groups groups;             /* The model's layers, for counting KV memory. */
+    struct fleet *fleet;                    /* Not owned; must outlive the gateway. */
+    const struct clock *clock;              /* Not owned; must outlive the gateway. */
+    const struct transport_ops *transport;  /* Functions of the transport (transport_ucx). */
+    uint64_t metadata_hash;                 /* model_file_metadata_hash of version 1. */
+    uint32_t context_tokens;                /* Context of version 1's model; 0 = unknown. */
+    struct layer_groups groups;             /* Layers of version 1's model. */
     struct metrics *metrics;                /* Not owned; must outlive the gateway. */
     const struct secret_keys *cluster_keys; /* Copied; NULL = none. */
 };
@@ -56,20 +51,19 @@ void gateway_close(struct gateway *g);
 enum status gateway_cluster_keys_set(struct gateway *g, const struct secret_keys *keys,
                                      struct error *error);
 
-/* Begins to use a machine that was added to the fleet. `version` is the model version of a local
+/* Begins to use a machine that was added to the fleet. version: the model version of a local
  * machine; 0 = the model that the machine reports decides. */
 void gateway_machine_add(struct gateway *g, struct fleet_machine *machine, uint32_t version);
 
-/* Sets a machine's address, when a local machine is ready or a remote machine was added. The
- * gateway connects, and connects again after a pause whenever the connection is lost. "" = no
- * address (the machine's process has ended): the connection is dropped, and no further attempt is
- * made until the next call of this function. */
+/* Sets a machine's address and drops its connection. The gateway connects to the address, and
+ * connects again after a pause when the connection is lost. "" = no address: no attempt is made. */
 void gateway_machine_address_set(struct gateway *g, struct fleet_machine *machine,
                                  const char *address);
 
-/* Handles a crash of a local machine's process while it computed the requests `ids`; id_count 0 =
- * none. crash_text: for logs and clients, such as "signal 11, Segmentation fault". Each request
- * becomes a suspect (blame.h), or fails. The connection to the machine is dropped. */
+/* Handles a crash of a local machine's process: drops the connection to the machine. The requests
+ * `ids` that this gateway has sent to the machine become suspects (blame.h) or fail. ids: the
+ * requests that the process computed; id_count 0 = none. crash_text: for logs and clients, such as
+ * "signal 11, Segmentation fault". */
 void gateway_machine_crashed(struct gateway *g, struct fleet_machine *machine,
                              const char *crash_text, const uint64_t *ids, uint32_t id_count);
 
@@ -78,24 +72,23 @@ void gateway_machine_shutdown(struct gateway *g, struct fleet_machine *machine);
 
 /* --- Changes by an operator while serving. --- */
 
-/* Changes the machine's phase, and reports to the scheduler when the machine begins or stops to
- * drain. */
+/* Changes the machine's phase (fleet_phase_set), and begins or ends its drain. */
 void gateway_machine_phase_set(struct gateway *g, struct fleet_machine *machine,
                                enum fleet_phase phase);
-/* Returns true if none of this gateway's requests has work on the machine. */
+/* Returns true if this gateway's requests have no work on the machine. */
 bool gateway_machine_idle(const struct gateway *g, const struct fleet_machine *machine);
 /* Moves the machine to another home pool. */
 void gateway_machine_home_set(struct gateway *g, struct fleet_machine *machine, enum pool home);
 /* Removes the machine from the fleet: its connection ends, and the other machines forget it.
- * Requires that its process has ended, if this gateway started the process. */
+ * Requires that a local machine's process has ended. */
 void gateway_machine_remove(struct gateway *g, struct fleet_machine *machine);
-/* Call it when the config has changed: the current version gets the config's KV settings, all
- * schedulers get new options, and the metrics get the SLO. */
+/* Call it when the config has changed. The config's KV settings become those of the current
+ * version. */
 void gateway_configure(struct gateway *g);
 
-/* --- Versions (versions.c): during a model update, a second model is served beside the first one.
- * A request keeps the version that it began with. A machine keeps its version while it is
- * connected. The requests of a version use only machines of this version. --- */
+/* --- Versions: during a model update, a second model is served beside the first model. A request
+ * keeps its version. A machine keeps its version while it is connected. The requests of a version
+ * use only machines of this version. --- */
 
 /* The model of a version. */
 struct gateway_model {
@@ -105,57 +98,56 @@ struct gateway_model {
     struct config_kv kv; /* KV settings of the version's machines. */
 };
 
-/* Opens a version, whose machines are accepted after this call; `version` is a new number. Returns
- * ST_NO_RESOURCE if GATEWAY_VERSIONS are open already, or another negative status if its scheduler
- * cannot be opened; *error says what failed. */
+/* Opens a version: machines with its model are accepted after this call. version: a number that no
+ * open version has. Returns ST_NO_RESOURCE, with *error, if GATEWAY_VERSIONS are open already, and
+ * another negative status, with *error, if its scheduler cannot be opened. */
 enum status gateway_version_open(struct gateway *g, uint32_t version,
                                  const struct gateway_model *model, struct error *error);
-/* Returns true if the version has connected machines for both phases that can serve a request
- * together. */
+/* Returns true if the version has a mixed machine, or a prompt machine and a token machine with a
+ * link between them, that are connected and do not drain. */
 bool gateway_version_paired(const struct gateway *g, uint32_t version);
 /* Makes this version the current version, which new requests get. */
 void gateway_version_use(struct gateway *g, uint32_t version);
 /* Returns the number of the version's open requests. */
 uint32_t gateway_version_requests(const struct gateway *g, uint32_t version);
-/* Returns the number of all requests that the version ever had. */
+/* Returns the number of requests that the version has had so far. */
 uint64_t gateway_version_requests_total(const struct gateway *g, uint32_t version);
 /* Ends the version's open requests with GATEWAY_FAILED and this text; the next gateway_turn calls
  * their `ended`. */
 void gateway_version_stop(struct gateway *g, uint32_t version, const char *text);
-/* Closes a version. Requires that no request has the version and that another version is current.
- * Drops the connections of the version's machines; a machine is accepted again when it has the
- * model of another version. */
+/* Closes a version, and drops the connections of its machines. A machine is accepted again when it
+ * has the model of another version. Requires that no request has the version, and that another
+ * version is current. */
 void gateway_version_close(struct gateway *g, uint32_t version);
 /* Writes the text of gateway_health_text for one version, without the notes. */
 void gateway_version_health_text(const struct gateway *g, uint32_t version, char *out,
                                  size_t capacity);
 
-/* The share of a gateway in the limits of the API keys. All gateways that use the same machines
- * divide these limits. */
+/* The share of a gateway in the limits of the API keys, which the gateways on common machines
+ * divide. */
 struct gateway_share {
     uint32_t gateways; /* Number of gateways that divide the limits, ≥ 1. */
     uint32_t rank;     /* Number of these gateways with a lower name; less than `gateways`. */
 };
 
-/* Returns this gateway's share, computed from the OTHERS messages of the machines. When another
- * gateway connects, the share becomes smaller at once. When a gateway has gone, the share becomes
- * larger only after GATEWAY_SHARE_HOLD_US: that gateway may only have lost its connections, and may
+/* Returns this gateway's share, by the OTHERS messages of the machines. The share becomes smaller
+ * at once, and larger only after GATEWAY_SHARE_HOLD_US, because a gateway that has gone may
  * return with its requests. */
 #define GATEWAY_SHARE_HOLD_US 5000000
 struct gateway_share gateway_share(struct gateway *g);
 
-/* Sets the log for the schedulers' events and actions (not owned; NULL = none). from_start = the
+/* Sets the log for the schedulers' events and actions; not owned, NULL = none. from_start: the
  * gateway was just opened, so the log will have all events. */
 void gateway_events_set(struct gateway *g, struct event_log *log, bool from_start);
 struct history_query; /* See server/gateway/history.h. */
 /* Appends members of a JSON object, without the braces: the gateway's name, the present time (by
- * the clock of the events, and as Unix time), and the latest requests (`requests`). */
+ * the gateway's clock, and as Unix time), and the list `requests` of the latest requests. */
 void gateway_requests_write(const struct gateway *g, const struct history_query *query,
                             struct text *out);
 /* Appends two members of a JSON object: `machines` (index and name of each machine), and `events`
- * (the latest lines of the event log about requests and machines; gateway_event, internal.h). */
+ * (the latest lines about requests and machines, as in the event log). */
 void gateway_decisions_write(const struct gateway *g, struct text *out);
-/* Appends the elements of `events` as lines, without a line feed after the last line. */
+/* Appends the `events` of gateway_decisions_write as lines, without a line feed after the last. */
 void gateway_decisions_lines(const struct gateway *g, struct text *out);
 /* Appends the elements of the list `requests` of gateway_requests_write, without the brackets. */
 void gateway_requests_list(const struct gateway *g, const struct history_query *query,
@@ -168,49 +160,43 @@ void gateway_state_write(const struct gateway *g, struct text *out);
  * arrived. */
 int gateway_fd(struct gateway *g);
 /* Does the gateway's work of one iteration of the event loop. Call it when the descriptor of
- * gateway_fd is readable, after the returned number of milliseconds (-1 = no limit), and in each
- * iteration in which gateway_submit or gateway_release was called, because these functions only
- * queue work. */
+ * gateway_fd is readable, after the returned number of milliseconds (-1 = no limit), and after
+ * gateway_submit and gateway_release, because these functions only queue work. */
 int gateway_turn(struct gateway *g);
-/* Returns true if work waits for the next gateway_turn: the caller must not sleep before it. */
+/* Returns true if work waits, so the caller must call gateway_turn before it sleeps. */
 bool gateway_pending(const struct gateway *g);
 
 /* Ends the open requests, and all requests that are submitted later, with GATEWAY_FAILED; the next
  * gateway_turn calls their `ended`. Connections that are lost later are not made again. */
 void gateway_stop(struct gateway *g);
 
-/* Returns true if the machines of the current version can serve both phases now. */
+/* Returns true if requests of the current version can be routed now. */
 bool gateway_ready(const struct gateway *g);
 /* Sets the note that gateway_health_text appends; "" = none. */
 void gateway_note_set(struct gateway *g, const char *text);
 /* Sets a second note for gateway_health_text, about a model update; "" = none. */
 void gateway_update_note_set(struct gateway *g, const char *text);
-/* Writes one line for administrators: whether requests can be served, which machines are missing
- * and why, and the notes. */
+/* Writes one line for administrators: whether requests can be served, which machines or links are
+ * missing and why, and the notes. */
 void gateway_health_text(const struct gateway *g, char *out, size_t capacity);
-/* Writes "M of N machines serve", without names, addresses and reasons, for every client. */
+/* Writes "M of N machines serve", for clients that may not see names, addresses and reasons. */
 void gateway_health_summary(const struct gateway *g, char *out, size_t capacity);
-/* Returns the most tokens that prompt and answer of a request may have together: the least of the
- * version's context, LIMIT_CONTEXT_TOKENS, and the KV memory of the version's largest machine that
- * may decode, if that memory is known. */
+/* Returns the most tokens that prompt and answer of a request of this version may have together, by
+ * the model, LIMIT_CONTEXT_TOKENS, and the KV memory of the machines that have connected. */
 uint32_t gateway_context_tokens(const struct gateway *g, uint32_t version);
 
-/* Returns true if a prompt that is submitted after an equal prompt is likely to be found in a
- * prefix cache: machines have prefix caches, and the second prompt is routed to the machine that
- * computed the first prompt, by the policy or because no other machine computes prompts. Always
- * false with the policy "deadline". */
+/* Returns true if the KV of a prompt is likely to be found in a prefix cache when an equal prompt
+ * was computed before. */
 bool gateway_prompts_shared(const struct gateway *g, uint32_t version);
 
-/* Submits a request, with at least one prompt token. *out is valid until `ended` or
- * gateway_release. Returns ST_TOO_LARGE if prompt and longest answer are longer than
- * LIMIT_CONTEXT_TOKENS, ST_NO_RESOURCE if LIMIT_CLUSTER_REQUESTS requests are open, ST_NO_MEMORY if
- * memory is short. */
+/* Submits a request. *out is valid until `ended` or gateway_release. Returns ST_TOO_LARGE if prompt
+ * and longest answer together exceed LIMIT_CONTEXT_TOKENS, ST_NO_RESOURCE if LIMIT_CLUSTER_REQUESTS
+ * requests are open, ST_NO_MEMORY if memory is short. */
 enum status gateway_submit(struct gateway *g, const struct gateway_submit *submit,
                            struct gateway_request **out);
 
-/* Releases and frees a request that the caller no longer needs. Messages that cancel the request on
- * its machines are queued. Calls `summarise`, unless the request has ended already; does not call
- * `ended`. */
+/* Releases and frees a request that the caller no longer needs, and cancels the request on its
+ * machines. Calls `summarise` unless the request has ended already; does not call `ended`. */
 void gateway_release(struct gateway *g, struct gateway_request *request,
                      enum gateway_release reason);
 

@@ -1,15 +1,14 @@
 /* gateway_internal: the structs and functions that the files of the router share. The router is one
  * of the gateway's three parts. It owns the schedulers, gives events to them, and carries out their
- * actions. It does not choose machines: the schedulers do. Only the files below and tests include
- * this header. Everything runs on the gateway's event loop thread.
+ * actions. It does not choose machines: the schedulers do. Everything runs on the gateway's event
+ * loop thread.
  *
- * Each part calls only the parts to its right in this drawing. It reports to the left through
- * function pointers given at open (except that requests.c calls request_checkpoint_end of
- * checkpoints.h):
+ * A part calls the parts to its right in this drawing. It reports to the left through function
+ * pointers given at open. Exception: requests.c calls request_checkpoint_end (checkpoints.h).
  *
  *   router (struct gateway) ─► requests (requests.h) ─► connections (connections.h)
  *
- * The files of the router. Each file calls only files in the rows below it:
+ * The files of the router; a file calls files in the rows below it:
  *
  *   gateway.c (opening, iteration), state.c (the state as JSON)
  *   handover.c (drains), headroom.c (how much more traffic the SLO allows)
@@ -32,25 +31,21 @@
 
 #include <assert.h>
 
-/* A served model. Each version has its own scheduler, which knows only the version's machines and
- * requests. */
+/* A served model, with its own scheduler, which knows only the version's machines and requests. */
 struct gateway_version {
     uint32_t number; /* From 1; 0 = this record is free. */
     struct sched_cluster *scheduler;
-    uint64_t metadata_hash; /* model_file_metadata_hash of the model. */
-    /* Hash of the weights, which the version's first machine reported; all zeros = no machine of
-     * the version has connected yet. */
-    struct digest model_hash;
+    uint64_t metadata_hash;   /* model_file_metadata_hash of the model. */
+    struct digest model_hash; /* Hash of the weights, reported by a machine; all zeros = unknown. */
     uint32_t context_tokens; /* The model's context or, if less, the config's limit; 0 = unknown. */
     struct layer_groups groups;
     struct config_kv kv; /* KV settings of the version's machines. */
 };
 
-/* How much more traffic the SLO allows (scheduler/headroom.h). The answer is searched for again and
- * again, a step in each call of gateway_headroom_turn. */
+/* How much more traffic the SLO allows (scheduler/headroom.h). Searches follow one another. */
 struct gateway_headroom {
-    bool searching;  /* A search has begun and has not ended. */
-    bool has_result; /* `result` is known, and there was traffic when the latest search began. */
+    bool searching;                /* A search has begun and has not ended. */
+    bool has_result;               /* `result` is set, and the latest search found traffic. */
     struct headroom_result result; /* Result of the latest search that has ended. */
     int64_t due_us;                /* Earliest time of the next step, or of the next search. */
     struct headroom search;        /* The search's input and progress. */
@@ -66,23 +61,21 @@ struct gateway {
     struct event_log *event_log;     /* NULL = none. */
     struct line_ring *event_ring;    /* Latest lines about requests and machines (events.c). */
     struct history *history;         /* The latest requests. */
-    struct text event_line;          /* The line of the event log that is being written. */
+    struct text event_line;          /* Line that events.c is writing. */
     bool events_warned;              /* A warning about lost lines of event_log was logged. */
     struct gateway_headroom headroom;
     char note[256];               /* Set by gateway_note_set. */
     char update_note[400];        /* Set by gateway_update_note_set. */
     char name[LIMIT_NAME_BYTES];  /* Unique among gateways. */
     uint32_t led_elsewhere_count; /* Machines that report another gateway as the leader. */
-    struct gateway_share share;   /* What gateway_share returned last. */
-    /* When gateway_share first saw fewer gateways than `share` has; -1 = not fewer. */
-    int64_t fewer_since_us;
-    uint64_t prompts_waiting; /* Sum of prompts_waiting in the machines' latest STATS. */
-    /* Earliest time of the next check for answers whose KV must be copied; INT64_MAX = none. */
-    int64_t checkpoint_at_us;
-    int64_t handover_at_us;  /* Earliest time of the next hand-over check. */
+    struct gateway_share share;   /* Latest result of gateway_share. */
+    int64_t fewer_since_us;       /* Since when fewer gateways than in `share` are seen; -1 = no. */
+    uint64_t prompts_waiting;     /* Sum of prompts_waiting in the machines' latest STATS. */
+    int64_t checkpoint_at_us;     /* Time of the next check for due copies; INT64_MAX = none. */
+    int64_t handover_at_us;       /* Earliest time of the next hand-over check. */
     int64_t reserving_at_us; /* Earliest time of the next check of GATEWAY_REQUEST_RESERVING. */
-    /* Set while a scheduler handles the end of this machine's connection; NULL at every other time,
-     * and if the machine had only fallen silent. See requests_lose. */
+    /* The argument `dead` of requests_lose while a scheduler handles the end of a connection; NULL
+     * at other times. */
     const struct fleet_machine *dead_machine;
 };
 
@@ -91,15 +84,13 @@ static inline int64_t gateway_now(const struct gateway *g)
     return clock_now_us(g->options.clock);
 }
 
-/* Returns the version of a request. */
 static inline const struct gateway_version *gateway_request_version(const struct gateway *g,
                                                                     const struct gateway_request *r)
 {
     return &g->versions[r->version_index];
 }
 
-/* Returns the version with this number, which must be open. GATEWAY_CURRENT = the current version.
- */
+/* Returns the version with this number, which must be open, or be GATEWAY_CURRENT. */
 static inline struct gateway_version *gateway_version_at(const struct gateway *g, uint32_t number)
 {
     if (number == GATEWAY_CURRENT)
@@ -111,8 +102,8 @@ static inline struct gateway_version *gateway_version_at(const struct gateway *g
     return NULL;
 }
 
-/* Returns true unless a connected machine reports that another gateway leads. Of several gateways,
- * only the leader changes home pools when the demand changes. */
+/* Returns true unless a machine reports that another gateway leads. Of several gateways, only the
+ * leader changes home pools when the demand changes. */
 static inline bool gateway_leads(const struct gateway *g)
 {
     return g->led_elsewhere_count == 0;
@@ -124,7 +115,7 @@ static inline bool gateway_leads(const struct gateway *g)
 enum status gateway_versions_open(struct gateway *g, struct error *error);
 void gateway_versions_close(struct gateway *g); /* Closes all versions. */
 /* Returns the version whose model the connecting machine has, and stores the machine's model hash
- * in the version. NULL = no version matches: m->connection.down_reason then says why. */
+ * in the version. NULL = no version matches; m->connection.down_reason says why. */
 struct gateway_version *gateway_version_of(struct gateway *g, struct fleet_machine *m,
                                            const struct transport_identity *identity);
 /* Changes the machine's version. Requires that the machine is not up. */
@@ -136,24 +127,23 @@ void gateway_machine_version_change(struct gateway *g, struct fleet_machine *m,
 /* Returns the options of the version's scheduler (scheduler/options.h). */
 struct sched_cluster_options gateway_sched_options(const struct gateway *g,
                                                    const struct gateway_version *version);
-/* Gives the event to the version's scheduler and carries out the actions that it returns. */
+/* Gives the event to the version's scheduler and carries out the scheduler's actions. */
 void gateway_schedule(struct gateway *g, const struct gateway_version *version,
                       const struct sched_event *event);
 extern const struct requests_events gateway_requests_events; /* For requests_open. */
-/* Gives the schedulers their events: arrived requests, requests that have waited too long for KV
- * memory (SCHED_OVERDUE), and SCHED_TICK. Returns the time of the next call; INT64_MAX = no time:
- * only new requests and messages need a call. */
+/* Gives the schedulers the events that are due: arrived requests, requests that have waited too
+ * long for KV memory (SCHED_OVERDUE), and SCHED_TICK. Returns the time of the next call; INT64_MAX
+ * = none. */
 int64_t gateway_schedule_turn(struct gateway *g, int64_t now_us);
-/* Reports the machine's speed, measured from m->stats to the later figures `stats`, and changes of
- * its tiers to the scheduler. Requires that the machine is up. */
+/* Reports to the scheduler the machine's speed and changes of its tiers. stats: the new STATS;
+ * m->stats must still be the previous STATS. */
 void gateway_machine_rates(struct gateway *g, struct fleet_machine *m,
                            const struct message_stats *stats);
 
 /* Returns the number of tokens whose KV has this many bytes. Requires that the machine is up. */
 uint64_t gateway_kv_tokens(const struct fleet_machine *m, uint64_t bytes);
 
-/* Passes the machine's report on its prefix cache to the scheduler, if the policy of the config
- * uses prefixes. */
+/* Passes the machine's report on its prefix cache to the scheduler, if the policy uses prefixes. */
 void gateway_machine_prefixes(struct gateway *g, const struct fleet_machine *m,
                               const struct message_prefixes *prefixes);
 
@@ -164,11 +154,10 @@ void gateway_scheduler_configure(struct gateway *g);
 
 /* ---- others.c ---- */
 
-/* Handles OTHERS: what the machine does for other gateways, its home pool as a gateway set it last,
- * and which gateway leads. */
+/* Handles OTHERS: the machine's load by other gateways, its home pool, and which gateway leads. */
 void gateway_machine_others(struct gateway *g, struct fleet_machine *m,
                             const struct message_others *others);
-/* Forgets the load of other gateways on a machine whose connection has ended. */
+/* Forgets the latest OTHERS of a machine whose connection has ended. */
 void gateway_machine_others_gone(struct gateway *g, struct fleet_machine *m);
 
 /* ---- handover.c ---- */
@@ -179,17 +168,17 @@ int64_t gateway_handover_turn(struct gateway *g, int64_t now_us);
 
 /* ---- operate.c ---- */
 
-/* wants_end true: records that the machine wants to end, and drains the machine. wants_end false:
- * ends this drain, because the machine's connection has ended. */
+/* wants_end true = the machine wants to end: drains the machine. false = the machine's connection
+ * has ended: ends this drain. */
 void gateway_machine_wants_end_set(struct gateway *g, struct fleet_machine *m, bool wants_end);
-/* Sends SHUTDOWN, once, to each machine that wants to end, when the machine has no work for this
- * gateway's requests and no KV that a waiting request can use. */
+/* Sends SHUTDOWN, once, to machines that want to end, that have no work for this gateway's
+ * requests, and that have no KV that a waiting request can use. */
 void gateway_ends_grant(struct gateway *g);
 
 /* ---- headroom.c ---- */
 
-/* Makes the next step of the search (struct gateway_headroom), if the step is due. Returns the time
- * of the next step; INT64_MAX = none, because there is no traffic. */
+/* Makes the next step of the search, if the step is due. Returns the time of the next step;
+ * INT64_MAX = none, because there is no traffic. */
 int64_t gateway_headroom_turn(struct gateway *g, int64_t now_us);
 /* Appends a JSON object: the factors by which the traffic can grow until the SLO breaks. Appends
  * null if there is no result. */
@@ -199,8 +188,8 @@ void gateway_headroom_write(const struct gateway *g, struct text *out);
 
 /* Returns the number of threads with which a local machine computes on the CPU. */
 uint32_t gateway_machine_threads(const struct fleet_machine *m);
-/* Returns the value for `cores` of SCHED_MACHINE_UP. 1 = the machine takes turns with other local
- * machines, because together they have more threads than this host has cores. 0 = it does not. */
+/* Returns `cores` of SCHED_MACHINE_UP: 1 = the machine takes turns with other local machines,
+ * because they have more threads than this host has cores; 0 = no turns. */
 uint32_t gateway_machine_cores(const struct gateway *g, const struct fleet_machine *m);
 
 extern const struct connections_events gateway_connections_events; /* For connections_open. */
@@ -212,22 +201,21 @@ bool gateway_machine_may_decode(const struct gateway *g, const struct fleet_mach
 /* Sends the machine its current and home pool. */
 void gateway_machine_role_send(struct gateway *g, struct fleet_machine *m);
 /* Sends PEER to the machine `prompt`, which then connects to the machine `token`, or reports the
- * link that it has. Sends nothing unless the two machines are up and have one version, `prompt` may
- * send KV of prompts or answers, and `token` may decode. */
+ * link that it has. Does nothing if a machine is not up, if the versions differ, if `prompt` will
+ * send no KV, or if `token` may not decode. */
 void gateway_machine_peer_send(struct gateway *g, struct fleet_machine *prompt,
                                const struct fleet_machine *token);
 /* Calls gateway_machine_peer_send for each pair of `m` and another machine, in both directions. */
 void gateway_machine_peers_send(struct gateway *g, struct fleet_machine *m);
-/* Forgets the links of other machines to this machine. The machines of its version get PEER without
- * an address, and drop these links. */
+/* Forgets the links of other machines to this machine, and lets machines of its version drop these
+ * links (PEER without an address). */
 void gateway_machine_links_forget(struct gateway *g, const struct fleet_machine *m);
 
 /* ---- events.c ---- */
 
-/* These functions add lines (events/event_text.h) to the event log, if there is one. They also add
- * the lines to g->event_ring, which needs no event log. Exceptions that are not in the ring: the
- * lines of gateway_event_begin and gateway_event_version, and events such as measurements that
- * caused no action. */
+/* The functions gateway_event… add lines (events/event_text.h) to the event log, if there is one,
+ * and to g->event_ring. The ring does not get the lines of gateway_event_begin and
+ * gateway_event_version, and events such as measurements that caused no action. */
 
 /* Adds an event of the version's scheduler with its actions. event: NULL = the actions are further
  * actions of the previous event. */
@@ -245,11 +233,10 @@ void gateway_event_version_gone(struct gateway *g, const struct gateway_version 
 void gateway_event_machine(struct gateway *g, const struct fleet_machine *m);
 void gateway_event_request(struct gateway *g, const struct gateway_version *version,
                            const struct gateway_request *r);
-/* Adds the outcome of r->decision, the choice with which the scheduler routed the request, and
- * forgets the decision. Does nothing if there is none. computed: see event_text_outcome. */
+/* Adds the outcome of r->decision and forgets the decision. Does nothing without a decision.
+ * computed: see event_text_outcome. */
 void gateway_event_outcome(struct gateway *g, struct gateway_request *r, bool computed);
-/* Updates the event log's counters in /metrics, and logs a warning when the event log has lost its
- * first line. Does nothing without an event log. */
+/* Updates the event log's counters in /metrics, and logs a warning when the log loses lines. */
 void gateway_events_turn(struct gateway *g);
 
 #endif

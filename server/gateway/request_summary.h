@@ -1,6 +1,6 @@
 /* gateway_request_summary: computes struct gateway_summary: what became of a request and how long
- * its parts took. request_events.c makes both calls, on the gateway's event loop thread. All
- * figures are stored in the request. The part writes no logs and no metrics. */
+ * its parts took. request_events.c calls it on the gateway's event loop thread. The part keeps its
+ * figures in the request. It writes no logs and no metrics. */
 #ifndef SERVER_GATEWAY_REQUEST_SUMMARY_H
 #define SERVER_GATEWAY_REQUEST_SUMMARY_H
 
@@ -11,8 +11,7 @@
 void request_summary_event(struct gateway_request *r, const struct gateway_event *event,
                            int64_t now_us);
 
-/* Completes r->summary when the request ends. Requires that r->state is still the state before the
- * end. */
+/* Completes r->summary when the request ends. Call it before r->state changes. */
 void request_summary_end(struct gateway_request *r, int64_t now_us);
 
 #endif

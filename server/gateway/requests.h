@@ -1,8 +1,7 @@
 /* gateway_requests: owns the open requests. It sends RESERVE, PREFILL and CANCEL to the machines
  * that the router (internal.h) names, delivers the tokens to the clients (each token once, in
- * order), resumes requests after a loss, and ends them. The router makes every call, on the
- * gateway's event loop thread, and gives the arrived requests to the scheduler. This part calls no
- * scheduler, chooses no machines and opens no connections. */
+ * order), resumes requests after a loss, and ends them. The router calls it on the gateway's event
+ * loop thread. This part calls no scheduler, chooses no machines and opens no connections. */
 #ifndef SERVER_GATEWAY_REQUESTS_H
 #define SERVER_GATEWAY_REQUESTS_H
 
@@ -13,8 +12,7 @@
 
 struct requests;
 
-/* Functions of the router. Those with a request `r` are called only while the scheduler knows the
- * request. */
+/* Functions of the router. A request `r` is known to the scheduler during the call. */
 struct requests_events {
     /* The first token of the request's generation has arrived, so the prompt is computed. Some of
      * the prompt's KV may not have been transferred yet. */
@@ -28,13 +26,13 @@ struct requests_events {
                       struct fleet_machine *token_machine);
 };
 
-/* The pointers are not owned. What they point to must outlive the requests. */
+/* The pointers are not owned, and must outlive the requests. */
 struct requests_options {
     const struct clock *clock;
     struct metrics *metrics;
     struct connections *connections;
     struct history *history; /* NULL = none. */
-    uint32_t id_tag;         /* Upper 32 bits of all ids; drawn at random by each gateway. */
+    uint32_t id_tag;         /* Upper 32 bits of the ids; random, to differ between gateways. */
     struct requests_events events;
     void *self; /* First argument of the events. */
 };
@@ -52,25 +50,24 @@ enum status requests_submit(struct requests *q, const struct gateway_submit *sub
                             uint32_t version_index, struct gateway_request **out);
 /* Releases a request; see gateway_release (gateway.h). */
 void requests_release(struct requests *q, struct gateway_request *r, enum gateway_release reason);
-/* Frees the requests that have ended, and calls `ended` of their clients. No other function calls
- * `ended`. */
+/* Frees the requests that have ended, and calls `ended` of their clients. */
 void requests_endings_report(struct requests *q);
 /* Returns true if requests_arrived_take or requests_endings_report has work to do. */
 bool requests_pending(const struct requests *q);
 
 /* ---- calls by the router ---- */
 
-/* Returns the next request, new or resumed, for the scheduler (request_table_arrived_take); NULL =
- * none. The caller must give the request to the scheduler. */
+/* Returns the next request, new or resumed, that the caller must give to the scheduler; NULL =
+ * none. See request_table_arrived_take. */
 struct gateway_request *requests_arrived_take(struct requests *q);
-/* Sends RESERVE to the token machine; or PREFILL to the prompt machine if token_machine is NULL (no
- * token machine is needed). prefix_cache: see request_reserve_message. */
+/* Sends RESERVE to the token machine. token_machine NULL = none is needed: sends PREFILL to the
+ * prompt machine. prefix_cache: see request_reserve_message. */
 void requests_route(struct requests *q, struct gateway_request *r,
                     struct fleet_machine *prompt_machine, struct fleet_machine *token_machine,
                     bool prefix_cache);
-/* As requests_route, but sends nothing to the two machines yet: the request is in
- * GATEWAY_REQUEST_PULLING until requests_pull_end. source: the machine that has the KV of the
- * prompt's first `tokens` tokens. */
+/* Sets the request's machines, and moves the request to GATEWAY_REQUEST_PULLING until
+ * requests_pull_end. Sends nothing. source: the machine that has the KV of the prompt's first
+ * `tokens` tokens. */
 void requests_pull_begin(struct requests *q, struct gateway_request *r,
                          struct fleet_machine *prompt_machine, struct fleet_machine *token_machine,
                          struct fleet_machine *source, uint32_t tokens);
@@ -80,8 +77,8 @@ void requests_pull_end(struct requests *q, struct gateway_request *r, bool prefi
 /* Returns the list of the requests in this state. */
 const struct request_list *requests_in_state(const struct requests *q,
                                              enum gateway_request_state state);
-/* Ends a request that the scheduler has refused (SCHED_REFUSE). The end is GATEWAY_REFUSED, or
- * GATEWAY_FAILED if the client has results already. refusal: for the metrics; reason: for the
+/* Ends a request that the scheduler has refused (SCHED_REFUSE) with GATEWAY_REFUSED, or with
+ * GATEWAY_FAILED if the client has results already. refusal: for the metrics. reason: for the
  * client. */
 void requests_refuse(struct requests *q, struct gateway_request *r, enum metrics_refusal refusal,
                      uint32_t retry_after_s, const char *reason);
@@ -91,22 +88,20 @@ void requests_expire(struct requests *q, struct gateway_request *r, const char *
  * many losses. dead: the machine whose connection has ended; NULL = a link broke, or a machine fell
  * silent. */
 void requests_lose(struct requests *q, struct gateway_request *r, const struct fleet_machine *dead);
-/* Lets requests arrive that have waited to learn whether this machine lives
- * (GATEWAY_REQUEST_DOUBTED). Call it when the machine's connection has ended, after the calls of
- * requests_lose. */
+/* Lets requests arrive that wait in GATEWAY_REQUEST_DOUBTED for this machine. Call it when the
+ * machine's connection has ended, after the calls of requests_lose. */
 void requests_machine_down(struct requests *q, const struct fleet_machine *m);
-/* Handles a crash (blame.h) of a machine. Each request in `ids` becomes a suspect, or ends with
- * GATEWAY_BLAMED. Ignores requests that have ended, and requests for which request_had_machine is
- * false. Requires that the machine's connection has ended. ids: the requests that the machine
- * computed when it crashed. crash_text: for the log and the clients. crashes_max: see
- * blame_crash_add. */
+/* Handles a crash (blame.h) of a machine whose connection has ended. The requests `ids` become
+ * suspects, or end with GATEWAY_BLAMED. Ignores requests that have ended, and requests that this
+ * machine did not have (request_had_machine). ids: the requests that the machine computed when it
+ * crashed. crashes_max: see blame_crash_add. crash_text: for the log and the clients. */
 void requests_crash_handle(struct requests *q, const struct fleet_machine *m, const uint64_t *ids,
                            uint32_t id_count, uint32_t crashes_max, const char *crash_text);
-/* Begins a hand-over: cancels the request on its machines and resumes it. r->held then names the
- * token machine, which keeps the KV. */
+/* Begins a hand-over: cancels the request on its machines and resumes the request. Sets r->held to
+ * the token machine, which keeps the KV. */
 void requests_hand_over(struct requests *q, struct gateway_request *r);
-/* Handles a machine's message about requests, or its answer to PROBE. Returns false for a message
- * of another kind. */
+/* Handles a machine's message about requests, or its answer to PROBE. Returns false for other kinds
+ * of messages. */
 bool requests_message_handle(struct requests *q, struct fleet_machine *m, struct message *message);
 /* Ends the version's requests with GATEWAY_FAILED. reason: for the clients. */
 void requests_version_stop(struct requests *q, uint32_t version_index, const char *reason);
@@ -123,7 +118,7 @@ struct gateway_request *requests_next(struct requests *q, const struct gateway_r
 /* ---- counts ---- */
 
 struct requests_counts {
-    uint32_t open;         /* Requests that are open (table.h). */
+    uint32_t open;         /* Open requests (table.h). */
     uint32_t prompts_sent; /* Requests for which request_prompt_is_sent is true. */
     uint64_t resumed;      /* Resumptions so far, except after preemptions and hand-overs. */
 };
@@ -131,7 +126,7 @@ struct requests_counts requests_counts(const struct requests *q);
 
 struct requests_version {
     uint32_t open;  /* Open requests of the version. */
-    uint64_t total; /* All requests that the version ever had. */
+    uint64_t total; /* Requests of the version so far. */
 };
 /* Returns the counts of a version. The router resets them when the index gets a new version. */
 struct requests_version *requests_version(struct requests *q, uint32_t version_index);

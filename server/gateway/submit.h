@@ -1,8 +1,8 @@
 /* gateway_submit: the struct of a request that is submitted to the gateway, and the functions
- * through which the gateway reports the request's tokens, events and end. Here a client is a part
- * of this process, not an HTTP client: server/http/ fills the struct for each answer that an HTTP
- * client wants. This header has types only, and owns nothing; gateway_submit and gateway_release
- * are in gateway.h. The gateway calls the client's functions on its event loop thread. */
+ * through which the gateway reports the request's tokens, events and end. Here a *client* is the
+ * part of this process that submits the request: server/http/, for each answer that an HTTP client
+ * wants. The gateway calls the functions on its event loop thread. This header has types only, and
+ * owns nothing; gateway_submit and gateway_release are in gateway.h. */
 #ifndef SERVER_GATEWAY_SUBMIT_H
 #define SERVER_GATEWAY_SUBMIT_H
 
@@ -17,34 +17,28 @@
 #define GATEWAY_NAME_BYTES 129
 #define GATEWAY_CURRENT    0 /* As a version number: the version that new requests get. */
 
-/* How a request ends. The HTTP status is the one that server/http/ sends, unless a stream has
- * begun. */
+/* How a request ends, with the HTTP status of an answer that has not begun. */
 enum gateway_end {
-    /* An end token or the length limit was reached, all scores or the embedding are complete, or
-     * there was nothing to compute. */
-    GATEWAY_DONE,
+    GATEWAY_DONE,   /* The client has everything that the request asked for. */
     GATEWAY_FAILED, /* The request could not be completed (503). */
-    /* Machines crashed while they computed the request (blame.h), so the client should not send it
-     * again (500). */
-    GATEWAY_BLAMED,
+    GATEWAY_BLAMED, /* The request is the likely cause of crashes (blame.h): do not retry (500). */
     /* The request ended without a result. retry_after_s > 0: too many requests wait, or the wait is
-     * too long (429). 0: the cluster can never serve the request (400). */
+     * too long (429). 0: the cluster cannot serve the request at all (400). */
     GATEWAY_REFUSED,
 };
 
 /* Events of a request other than its tokens. */
 enum gateway_event_kind {
-    GATEWAY_EVENT_QUEUED,      /* The scheduler did not route the request at once: it waits. */
+    GATEWAY_EVENT_QUEUED,      /* The request waits in the scheduler. */
     GATEWAY_EVENT_ROUTED,      /* The scheduler has chosen the request's machines. */
     GATEWAY_EVENT_PREFILLING,  /* The prompt was sent to the prompt machine. */
     GATEWAY_EVENT_FIRST_TOKEN, /* The first token of this generation has arrived. */
     GATEWAY_EVENT_TRANSFERRED, /* The prompt's KV is on the token machine. */
-    /* The request lost its machines or memory, or is handed over: it is scheduled again. */
-    GATEWAY_EVENT_RESUMING,
+    GATEWAY_EVENT_RESUMING,    /* The request is scheduled again (enum gateway_resume). */
     GATEWAY_EVENT_KINDS
 };
 
-/* Returns the name of an event that clients and operators see. */
+/* Returns the name of an event for clients and operators. */
 static inline const char *gateway_event_name(enum gateway_event_kind kind)
 {
     static const char *const names[GATEWAY_EVENT_KINDS] = {
@@ -59,7 +53,7 @@ enum gateway_resume {
     GATEWAY_RESUME_HANDED_OVER /* The token machine drains. */
 };
 
-/* Returns the name of a reason that clients and operators see. */
+/* Returns the name of a reason for clients and operators. */
 static inline const char *gateway_resume_name(enum gateway_resume resume)
 {
     static const char *const names[] = {[GATEWAY_RESUME_LOST] = "lost",
@@ -68,8 +62,7 @@ static inline const char *gateway_resume_name(enum gateway_resume resume)
     return names[resume];
 }
 
-/* One event. The struct and its pointers are valid only during the call. Each of the last three
- * fields is set only for the kind of event that the field's comment names. */
+/* An event. The struct and its pointers are valid only during the call. */
 struct gateway_event {
     enum gateway_event_kind kind;
     uint32_t after_us;                        /* Time since the arrival of the request. */
@@ -77,92 +70,87 @@ struct gateway_event {
     uint32_t delivered;                       /* Tokens of the answer that the client has. */
     const char *prompt_machine;               /* Name; NULL = none at the moment. */
     const char *token_machine;                /* Name; NULL = none at the moment, or none needed. */
-    enum gateway_resume resume_reason;        /* RESUMING: the reason. */
-    const struct message_token *token;        /* FIRST_TOKEN: the token. */
-    const struct message_prefilled *transfer; /* TRANSFERRED: times and bytes of the transfer. */
+    enum gateway_resume resume_reason;        /* Only RESUMING: the reason. */
+    const struct message_token *token;        /* Only FIRST_TOKEN: the token. */
+    const struct message_prefilled *transfer; /* Only TRANSFERRED: times and bytes. */
 };
 
-/* What became of a request, and how long it took. Durations in microseconds. */
+/* What became of a request, and how long its parts took. */
 struct gateway_summary {
-    uint64_t id;          /* The request's id in messages to machines and in their logs. */
+    uint64_t id;          /* The request's id on machines. */
     uint32_t resumed;     /* Number of resumptions. */
     uint32_t preemptions; /* Times that a machine preempted the request. */
-    /* The machines of the latest generation that was routed; empty = never routed, or no token
-     * machine was needed. */
+    /* The machines of the latest generation that was routed; empty = never routed. */
     char prompt_machine[LIMIT_NAME_BYTES];
-    char token_machine[LIMIT_NAME_BYTES];
+    char token_machine[LIMIT_NAME_BYTES]; /* Empty also if no token machine was needed. */
     int64_t first_us; /* When the first token was delivered, by the gateway's clock; -1 = never. */
-    /* The parts of the time from the request's arrival to its latest token. If the request had no
-     * token, or was being resumed when it ended, the parts reach to the request's end. If the
-     * request had no token, the prompt's first batch counts from the sending of PREFILL. */
+    /* The parts of the time from the request's arrival to its latest token, or to the request's end
+     * if it had no token or was being resumed. Without a token, prompt_us begins when PREFILL is
+     * sent. */
     int64_t queue_us;    /* Until the prompt's first batch, without `reserve_us`. */
     int64_t reserve_us;  /* Wait for KV memory of the token machine. */
     int64_t prompt_us;   /* From the prompt's first batch until the first token. */
     int64_t transfer_us; /* From the first token until all KV was at the first token machine. */
-    /* Pauses after the first token: from each loss of machines or memory to the next token. */
-    int64_t resume_us;
-    int64_t decode_us; /* The rest. */
+    int64_t resume_us;   /* Pauses by resumptions after the first token. */
+    int64_t decode_us;   /* The rest. */
 };
 
-/* Functions of the client. `token`, `embedding` and `ended` are called only by gateway_turn and
- * gateway_close. None of the functions is called during gateway_submit of the request. */
+/* Functions of the client. gateway_turn and gateway_close call `token`, `embedding` and `ended`.
+ * gateway_submit calls none of the functions. */
 struct gateway_client {
     /* Receives the next token of the answer (index 0, 1, …), or the score of a prompt position
      * (token->scored). */
     void (*token)(void *self, const struct message_token *token);
-    /* Receives the embedding: for each element, the sum over the vectors of the prompt's tokens (of
-     * the last token alone with POOLING_LAST), in units of 1 / POOLING_ONE (common/pooling.h). May
-     * be NULL if no embedding is wanted. */
+    /* Receives the embedding: for each element, the sum over the vectors of the prompt's tokens
+     * (with POOLING_LAST, the vector of the last token), in units of 1 / POOLING_ONE
+     * (common/pooling.h). May be NULL if no embedding is wanted. */
     void (*embedding)(void *self, const int64_t *sums, uint32_t count);
-    /* Receives the request's events; NULL = events are not wanted. Every function of gateway.h may
-     * call it, also gateway_release of another request. `event` must not release a request. The
-     * event FIRST_TOKEN precedes its token. */
+    /* Receives the request's events; NULL = not wanted. Functions of gateway.h can call it, also
+     * gateway_release of another request. `event` must not release a request. The event FIRST_TOKEN
+     * precedes its token. */
     void (*event)(void *self, const struct gateway_event *event);
-    /* Reports the request's end, before `ended` or during gateway_release. NULL = not wanted.
-     * Called once. Exception: not called if the request has ended already when gateway_submit
-     * returns (nothing to compute, or the gateway stops). */
+    /* Reports the request's end, before `ended` or during gateway_release; NULL = not wanted. Not
+     * called if the request has ended already when gateway_submit returns (there was nothing to
+     * compute, or the gateway stops). */
     void (*summarise)(void *self, const struct gateway_summary *summary);
-    /* The last call for this request, which is already freed. Never called after gateway_release.
-     * reason: "" = none; retry_after_s: see GATEWAY_REFUSED. */
+    /* The last call for this request, which is already freed. Not called after gateway_release.
+     * reason: "" = none. retry_after_s: see GATEWAY_REFUSED. */
     void (*ended)(void *self, enum gateway_end end, const char *reason, uint32_t retry_after_s);
     void *self; /* First argument of the functions. */
 };
 
 /* A request to submit. gateway_submit copies everything except `constraint`. */
 struct gateway_submit {
-    /* Number of the version whose tokenizer made the prompt, or GATEWAY_CURRENT. */
-    uint32_t version;
-    const char *client_id;  /* The client's id of the request, for logs. NULL = none. */
-    const char *answer_id;  /* For the history (history.h). NULL = unknown. */
-    const char *key_name;   /* Name of the API key, for the history. NULL = unknown. */
-    const char *model_name; /* For the history. NULL = unknown. */
-    const uint32_t *prompt; /* Token ids. */
-    uint32_t prompt_count;  /* ≥ 1 */
-    /* output_tokens_max 0 = no answer: the prompt is only scored or embedded. */
-    struct sampling sampling;
+    uint32_t version;            /* Number of the prompt's version, or GATEWAY_CURRENT. */
+    const char *client_id;       /* The client's id of the request, for logs. NULL = none. */
+    const char *answer_id;       /* For the history (history.h). NULL = unknown. */
+    const char *key_name;        /* Name of the API key, for the history. NULL = unknown. */
+    const char *model_name;      /* For the history. NULL = unknown. */
+    const uint32_t *prompt;      /* Token ids. */
+    uint32_t prompt_count;       /* ≥ 1 */
+    struct sampling sampling;    /* output_tokens_max 0 = no answer is wanted. */
     const uint32_t *token_rules; /* Words of common/token_rules.h. */
     uint32_t token_rule_words;   /* Number of these words; 0 = no rules. */
-    /* The answer's constraint (model/grammar/grammar.h), which the caller has checked by compiling
-     * it. Must be valid until `ended` or gateway_release. NULL = none. */
+    /* The answer's constraint (model/grammar/grammar.h), which must compile. Must be valid until
+     * `ended` or gateway_release. NULL = none. */
     const char *constraint;
     uint32_t constraint_bytes;
-    bool score_prompt;     /* The scores of the prompt's tokens, from the second on, are wanted. */
+    bool score_prompt;     /* Scores of the prompt's tokens, from the second on, are wanted. */
     uint8_t pooling;       /* enum pooling; POOLING_NONE = no embedding is wanted. */
     uint8_t transfer_mode; /* enum message_transfer_mode. */
-    uint32_t key;          /* Index of the API key: requests of one key share its weight. */
-    uint64_t key_hash;     /* Hash of the key's name, equal at every gateway; 0 = no key. */
-    /* Requests with different salts share nothing in prefix caches; 0 = no salt. */
-    uint64_t prefix_salt;
-    uint32_t weight;    /* Weight against other keys; 0 counts as 1. */
-    int32_t priority;   /* Lower is more urgent. */
-    int64_t arrived_us; /* Arrival by the gateway's clock, the start of TTFT; 0 = now. */
+    uint32_t key;          /* Index of the API key; API_KEY_NONE = none. */
+    uint64_t key_hash;     /* api_key_name_hash of the key's name; 0 = no key. */
+    uint64_t prefix_salt;  /* Only requests with equal salts share cached prefixes; 0 = no salt. */
+    uint32_t weight;       /* Weight of the key against other keys; 0 counts as 1. */
+    int32_t priority;      /* Lower is more urgent. */
+    int64_t arrived_us;    /* Arrival by the gateway's clock, the start of TTFT; 0 = now. */
     struct gateway_client client;
 };
 
 /* Why a client releases a request. */
 enum gateway_release {
     GATEWAY_STOPPED,    /* A stop string was found: the answer is complete. */
-    GATEWAY_CLIENT_GONE /* The rest of the answer is not wanted, for any other reason. */
+    GATEWAY_CLIENT_GONE /* The rest of the answer is not wanted for another reason. */
 };
 
 #endif

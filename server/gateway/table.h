@@ -1,8 +1,8 @@
 /* gateway_table: the gateway's table of open requests: their slots, ids and states, and for each
  * state the list of its requests. A request is open from gateway_submit until its slot is freed; an
- * ended request whose `ended` was not called yet is open, too. requests.c owns the table, makes
- * every change of a state, and calls the functions on the gateway's event loop thread. The other
- * files of server/gateway/ only read and write fields of requests. The table sends no messages. */
+ * ended request whose `ended` was not called yet is open, too. requests.c owns the table and calls
+ * the functions on the gateway's event loop thread; other files of server/gateway/ read and write
+ * fields of requests. The table sends no messages. */
 #ifndef SERVER_GATEWAY_TABLE_H
 #define SERVER_GATEWAY_TABLE_H
 
@@ -14,8 +14,7 @@
 #include "server/gateway/submit.h"
 
 /* States of a request: which part of the gateway, or which machine, has the request. The state that
- * operators see is in gateway_request.life. The legal transitions, which only
- * request_table_state_set makes:
+ * operators see is in gateway_request.life. The legal transitions (request_table_state_set):
  *
  *   FREE -> ARRIVING -> SCHEDULED -> RESERVING -> PREFILLING -> PREFILLED
  *             |   ^        |  |          ^            ^
@@ -23,16 +22,17 @@
  *           SUSPECTED      +--------------------------+
  *
  * Further transitions:
- *   SCHEDULED, each state to the right of it, DOUBTED -> ARRIVING: the request is scheduled again.
- *   RESERVING, PREFILLING, PREFILLED -> DOUBTED: the request's next generation must wait.
- *   Each other state -> ENDING. Each other state -> FREE. */
+ *   SCHEDULED, PULLING, RESERVING, PREFILLING, PREFILLED, DOUBTED -> ARRIVING
+ *   RESERVING, PREFILLING, PREFILLED -> DOUBTED
+ *   any other state -> ENDING
+ *   any other state -> FREE */
 enum gateway_request_state {
     GATEWAY_REQUEST_FREE,       /* No request uses the slot. */
     GATEWAY_REQUEST_ARRIVING,   /* Waits to be given to the scheduler. */
     GATEWAY_REQUEST_SUSPECTED,  /* Waits until the scheduler knows no other suspect (blame.h). */
-    GATEWAY_REQUEST_DOUBTED,    /* Waits until a machine is known to live or not (gateway_doubt). */
+    GATEWAY_REQUEST_DOUBTED,    /* Waits until it is known whether a machine lives. */
     GATEWAY_REQUEST_SCHEDULED,  /* The scheduler knows the request and has not routed it. */
-    GATEWAY_REQUEST_PULLING,    /* The prompt machine gets KV that another machine has kept. */
+    GATEWAY_REQUEST_PULLING,    /* Waits until the prompt machine has got KV (checkpoints.h). */
     GATEWAY_REQUEST_RESERVING,  /* RESERVE was sent to the token machine. */
     GATEWAY_REQUEST_PREFILLING, /* PREFILL was sent to the prompt machine. */
     GATEWAY_REQUEST_PREFILLED,  /* The prompt machine has finished with the request. */
@@ -43,33 +43,26 @@ enum gateway_request_state {
 /* KV of a request's earlier generations that a machine keeps in its prefix cache. */
 struct gateway_held {
     struct fleet_machine *machine; /* NULL = none. */
-    /* transport_peer_number of the machine's connection when this struct was filled; 0 = not set,
-     * because `tokens` is not known. */
-    uint64_t connection;
-    /* Tokens whose KV the machine keeps; 0 = not known, because the machine has preempted the
-     * request, or the gateway has handed the request over. */
-    uint32_t tokens;
-    bool checkpoint; /* The KV was copied to the machine (gateway_checkpoint). */
+    uint64_t connection; /* transport_peer_number of its connection; 0 if `tokens` is 0. */
+    uint32_t tokens;     /* Tokens whose KV the machine keeps; 0 = not known. */
+    bool checkpoint;     /* The KV was copied to the machine (gateway_checkpoint). */
 };
 
-/* The copy of a request's KV on a second machine (checkpoints.h): of a running answer, or of a
- * request in GATEWAY_REQUEST_PULLING. */
+/* The copy or pull of a request's KV to a second machine (checkpoints.h). */
 struct gateway_checkpoint {
     struct fleet_machine *machine; /* The second machine; NULL = not chosen. */
     uint64_t connection;           /* transport_peer_number of its connection. */
     struct fleet_machine *source;  /* The machine that writes the copy under way. */
     uint32_t tokens; /* Tokens whose KV the second machine has in layers without a window. */
-    /* Tokens whose KV on the second machine suffices to resume the answer. */
-    uint32_t resumable_tokens;
-    uint32_t pending_tokens;  /* Tokens of the copy under way; 0 = none. */
-    bool pending_is_whole;    /* The copy under way has all full blocks of the request's KV. */
-    uint32_t copy_count;      /* Number of copies begun so far. */
-    bool prefill_sent;        /* PREFILL of the copy under way was sent. */
-    bool next_may_be_partial; /* The next copy may leave out the last blocks. */
+    uint32_t resumable_tokens; /* Tokens at which the second machine can resume; 0 = none. */
+    uint32_t pending_tokens;   /* Tokens of the copy under way; 0 = none. */
+    bool pending_is_whole;     /* The copy under way has all full blocks of the request's KV. */
+    uint32_t copy_count;       /* Number of the latest copy. */
+    bool prefill_sent;         /* PREFILL of the copy under way was sent. */
+    bool next_may_be_partial;  /* The next copy may leave out the last blocks. */
 };
 
-/* A running answer's place in its token machine's list of answers whose KV will be copied
- * (checkpoint_due.h). */
+/* A running answer's place in the list of its token machine (checkpoint_due.h). */
 struct gateway_copy_due {
     bool run_noticed; /* checkpoints.c has seen that the answer runs on its token machine. */
     struct fleet_machine *machine;    /* The machine whose list has the answer; NULL = none. */
@@ -78,9 +71,8 @@ struct gateway_copy_due {
     struct gateway_request *next;
 };
 
-/* A machine that another machine has reported as gone, while this gateway's connection to it is
- * still up. The request waits until this connection ends, or until the machine answers a PROBE.
- * Otherwise the request could be routed to a dead machine again. */
+/* A machine that is connected to this gateway, but that another machine has reported as gone. The
+ * request waits until the connection ends or the machine answers a PROBE. */
 struct gateway_doubt {
     const struct fleet_machine *machine; /* NULL = none. */
     uint64_t probe;                      /* Number in the PROBE. */
@@ -95,8 +87,8 @@ struct gateway_request {
     uint32_t generation;          /* Number of resumptions so far. */
     struct request_life life;     /* The state that operators see, with the time of each state. */
     struct gateway_client client; /* Functions for its tokens, events and end. */
-    /* The fields down to `priority` come from struct gateway_submit. Exceptions: score_prompt is
-     * false for a prompt of one token, and weight is at least 1. */
+    /* The fields down to `priority` are those of struct gateway_submit, except that score_prompt is
+     * false for a prompt of one token, and that weight is at least 1. */
     struct sampling sampling;
     uint32_t *token_rules; /* NULL = none. */
     uint32_t token_rule_words;
@@ -111,20 +103,17 @@ struct gateway_request {
     uint32_t weight;
     int32_t priority;
 
-    /* The prompt, then the delivered tokens: together the prompt of a resumed generation. */
-    uint32_t *tokens;
-    uint32_t prompt_count;
+    uint32_t *tokens;           /* The prompt, then the delivered tokens. */
+    uint32_t prompt_count;      /* Tokens of the prompt. */
     uint32_t delivered;         /* Tokens of the answer that the client has received. */
     uint32_t delivered_before;  /* Value of `delivered` when this generation began. */
     uint32_t scored_next;       /* Next prompt position whose score is delivered; at first 1. */
-    struct request_blame blame; /* Counts of losses, and of crashes of machines. */
+    struct request_blame blame; /* Counts of losses. */
     uint32_t preemptions;       /* Number of times that a machine preempted the request. */
     struct gateway_checkpoint checkpoint;
     struct gateway_copy_due copy_due;
     struct gateway_held held;
-    /* The choice about KV with which the scheduler routed the request, until its outcome is logged
-     * (gateway_event_outcome). */
-    struct event_decision decision;
+    struct event_decision decision; /* The scheduler's choice, until its outcome is logged. */
     struct gateway_doubt doubt;
     uint32_t prompt_progress; /* Tokens in the prompt machine's latest PROGRESS; 0 = none yet. */
     uint32_t token_progress;  /* Tokens in the token machine's latest PROGRESS; 0 = none yet. */
@@ -133,17 +122,15 @@ struct gateway_request {
     uint32_t pull_tokens;                 /* Tokens whose KV pull_source has. */
     struct fleet_machine *prompt_machine; /* NULL = not routed. */
     struct fleet_machine *token_machine;  /* NULL = not routed, or none is needed. */
-    /* The prompt machine and the token machine of the latest earlier generation that was routed;
-     * NULL = none. Needed because a crash is reported after its machine's connection has ended. */
+    /* Prompt machine and token machine of the latest earlier generation; NULL = none. */
     const struct fleet_machine *machines_before[2];
 
-    /* Tokens of this generation that arrived before its first token; NULL = none yet. */
-    struct message_token *early_tokens;
-    uint32_t early_count;
+    struct message_token *early_tokens; /* Arrived before the generation's first; NULL = none. */
+    uint32_t early_count;               /* Number of `early_tokens`. */
 
     int64_t reserve_us;             /* When RESERVE was sent. */
     struct gateway_summary summary; /* Incomplete until the request ends (request_summary.h). */
-    int64_t resuming_us; /* When a begun answer lost its machines or memory; 0 = no loss. */
+    int64_t resuming_us; /* When the resumption of a begun answer began; 0 = not being resumed. */
     int64_t first_us;    /* When the first token was delivered; -1 = not yet. */
     int64_t last_us;     /* When the latest token was delivered. */
     uint8_t finish;      /* enum message_finish of the latest token. */
@@ -161,18 +148,19 @@ struct request_table {
     uint64_t id_tag;     /* Upper 32 bits of every id. */
     uint64_t id_counter; /* Number of requests added so far. */
     uint32_t open_count;
-    uint32_t free_slots[LIMIT_CLUSTER_REQUESTS]; /* The last open_count elements are not used. */
+    /* Free slots; the last open_count elements are not used. */
+    uint32_t free_slots[LIMIT_CLUSTER_REQUESTS];
     struct request_list { /* In the order in which the requests entered the state. */
         struct gateway_request *first;
         struct gateway_request *last;
         uint32_t count;
-    } lists[GATEWAY_REQUEST_STATE_COUNT]; /* By state; the list of GATEWAY_REQUEST_FREE is empty. */
+    } lists[GATEWAY_REQUEST_STATE_COUNT]; /* By state; GATEWAY_REQUEST_FREE has no list. */
     struct gateway_request slots[LIMIT_CLUSTER_REQUESTS];
 };
 
 /* Requires that *table is all zeros. */
 void request_table_init(struct request_table *table, uint32_t id_tag);
-/* Takes a free slot for a request, and sets its id and the fields that come from *submit; the
+/* Takes a free slot for a request, and sets its id and the fields that *submit determines. The
  * caller sets the state. Requires that a slot is free. Returns ST_NO_MEMORY on failure. */
 enum status request_table_add(struct request_table *table, const struct gateway_submit *submit,
                               struct gateway_request **out);
@@ -180,8 +168,8 @@ enum status request_table_add(struct request_table *table, const struct gateway_
 void request_table_free(struct request_table *table, struct gateway_request *r);
 /* Returns the open request with this id; NULL = none. */
 struct gateway_request *request_table_find(struct request_table *table, uint64_t id);
-/* Returns the next open request in the order of slots. `r`: the request before, which may have been
- * freed; NULL = begin. Returns NULL if there is no further request. */
+/* Returns the open request in the next slot after the slot of `r`, which may have been freed. r
+ * NULL = return the first. Returns NULL if there is no further request. */
 struct gateway_request *request_table_next(struct request_table *table,
                                            const struct gateway_request *r);
 
@@ -191,15 +179,15 @@ bool request_table_suspect_is_scheduled(const struct request_table *table,
                                         const struct gateway_request *except);
 
 /* Moves a request to GATEWAY_REQUEST_SCHEDULED and returns this request; NULL = none. Takes the
- * first request that is GATEWAY_REQUEST_ARRIVING; if there is none, the first that is
- * GATEWAY_REQUEST_SUSPECTED. While the scheduler knows a suspect, no other suspect is taken:
- * arriving suspects become GATEWAY_REQUEST_SUSPECTED. */
+ * first request in GATEWAY_REQUEST_ARRIVING or, if there is none, in GATEWAY_REQUEST_SUSPECTED.
+ * While the scheduler knows a suspect, no suspect is taken: suspects in GATEWAY_REQUEST_ARRIVING
+ * move to GATEWAY_REQUEST_SUSPECTED. */
 struct gateway_request *request_table_arrived_take(struct request_table *table);
 /* Returns true if the machine is one of the request's machines, or of `machines_before`. */
 bool request_had_machine(const struct gateway_request *r, const struct fleet_machine *m);
 
-/* Changes the request's state, and moves the request to the end of that state's list. Asserts that
- * the transition is legal. */
+/* Changes the request's state, and moves the request to the end of the new state's list. Requires
+ * that the transition is legal. */
 void request_table_state_set(struct request_table *table, struct gateway_request *r,
                              enum gateway_request_state to);
 

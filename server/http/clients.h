@@ -1,20 +1,14 @@
-/* http_clients: decides which connections of HTTP clients may stay open. Each open connection takes
- * one of a fixed number of places, and changes between these states:
+/* http_clients: decides which connections of HTTP clients may stay open. It owns the table of
+ * clients. server/http/ calls it on the gateway's event loop thread, and closes the connections.
+ * The part reads and writes no sockets and knows no HTTP.
  *
- *   arriving ─► receiving ─► working ─► answering ─► idle ─┐
- *                   ▲           ▲  └────────┘             │
- *                   └─ headers of the next request ◄──────┘
- *
- * arriving and idle have a time limit. receiving and answering have a least rate of bytes. When all
- * places are taken, a new connection replaces the connection that has waited longest without a
- * request: an idle one, or one that has been arriving for at least HTTP_CLIENT_YOUNG_US. If there
- * is no such connection, the new connection is accepted without a place, up to a limit. The server
- * can then answer its request with 503 instead of closing the connection. Some places are kept for
- * short requests such as /health. There also is a limit for the clients of one address that have
- * shown no API key. An IPv6 address stands for its network of 64 bits.
- *
- * The part owns the table of clients. It reads and writes no sockets and knows no HTTP.
- * server/http/ makes every call, on the gateway's event loop thread, and closes the connections. */
+ * The states ARRIVING and IDLE have a time limit; RECEIVING and ANSWERING have a least rate of
+ * bytes. The number of places for connections is fixed. When all places are taken, a new connection
+ * replaces the connection that has waited longest without a request: an idle connection, or a
+ * connection that has been arriving for at least HTTP_CLIENT_YOUNG_US. If no connection waits, the
+ * new connection is accepted without a place, up to a limit, so that its request can get a 503.
+ * Some places are kept for short requests such as /health. Clients of one address that have shown
+ * no API key have a limit, too. An IPv6 address stands for its network of 64 bits. */
 #ifndef SERVER_HTTP_CLIENTS_H
 #define SERVER_HTTP_CLIENTS_H
 
@@ -24,9 +18,9 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-/* What a connection does. The names in the drawing above are these states. */
+/* What a connection does. */
 enum http_client_state {
-    HTTP_CLIENT_ARRIVING,  /* The client's TLS hand-shake or first headers are awaited. */
+    HTTP_CLIENT_ARRIVING,  /* The first state: TLS hand-shake or first headers are awaited. */
     HTTP_CLIENT_RECEIVING, /* The body of a request is being received. */
     HTTP_CLIENT_WORKING,   /* The server computes the answer. */
     HTTP_CLIENT_ANSWERING, /* Bytes of the answer wait until the client reads. */
@@ -35,8 +29,7 @@ enum http_client_state {
     HTTP_CLIENT_STATES     /* Number of states. */
 };
 
-/* A new client has this time to send its first headers, even if clients of other addresses need its
- * place. */
+/* For this time a new connection is not replaced by a connection of another address. */
 #define HTTP_CLIENT_YOUNG_US 250000
 
 struct http_clients;
@@ -61,22 +54,22 @@ enum status http_clients_open(const struct http_clients_options *options,
                               struct http_clients **out);
 /* Requires that all clients were removed. NULL is fine. */
 void http_clients_close(struct http_clients *clients);
-/* Changes the limits that a reload of the config may change. */
+/* Changes these limits. */
 void http_clients_limits_set(struct http_clients *clients, uint32_t per_address_max,
                              int64_t arriving_us, uint64_t bytes_per_second_min);
 
 /* Decides about a new connection from this address. Closes another connection that waits without a
- * request if a place is needed or, if the address is at its limit, a waiting connection of the same
- * address. Returns false if the new connection must not be accepted. */
+ * request, if a place is needed. If the address is at its limit, closes a connection of this
+ * address that waits. Returns false if the new connection must not be accepted. */
 bool http_clients_admit(struct http_clients *clients, const struct sockaddr *address,
                         int64_t now_us);
-/* Adds an accepted connection with the socket `fd`, in the state ARRIVING. Returns NULL if there is
- * no memory. Connections of this host (loopback, Unix sockets) do not count for their address. */
+/* Adds an accepted connection with the socket `fd`, in the state ARRIVING. Connections of this host
+ * (loopback, Unix sockets) do not count for their address. Returns NULL if there is no memory. */
 struct http_client *http_client_add(struct http_clients *clients, const struct sockaddr *address,
                                     int fd, int64_t now_us);
 void http_client_remove(struct http_client *client);  /* Frees the client and its place. */
 int http_client_fd(const struct http_client *client); /* Returns the connection's socket. */
-/* Closes the connection, unless it is CLOSING already. reason: text for the log. */
+/* Closes the connection, unless it is CLOSING already. reason: a text for the log. */
 void http_client_close(struct http_client *client, const char *reason);
 /* Sets the caller's pointer to the client's request; NULL = none. */
 void http_client_request_set(struct http_client *client, void *request);
@@ -90,11 +83,11 @@ enum http_client_state http_client_state(const struct http_client *client);
 /* Records that the server has received `bytes` bytes from the client (state RECEIVING), or that the
  * client has read `bytes` bytes (state ANSWERING). */
 void http_client_bytes_add(struct http_client *client, uint64_t bytes, int64_t now_us);
-/* Records that the client has shown an API key: it no longer counts for its address. */
+/* Records that the client has shown an API key, so the client no longer counts for its address. */
 void http_client_key_shown(struct http_client *client);
-/* Marks the client's request as one that may take long. The mark is removed when the client becomes
- * IDLE, is closed or is removed. Returns false, without a mark, if only the places for short
- * requests are left. No effect on a client that is marked or CLOSING: returns true. */
+/* Marks the client's request as long, until the client becomes IDLE, is closed or is removed.
+ * Returns false, without a mark, if only the places for short requests are left. No effect on a
+ * client that is marked or CLOSING: returns true. */
 bool http_client_work_begin(struct http_client *client);
 
 /* Closes the clients that have exceeded a time limit or are too slow. Closes waiting clients while

@@ -1,10 +1,10 @@
 /* completion: one API request, from its body to its answer. A completion owns the parsed body, its
- * prompts as tokens, and the output that the client has not read. It submits a gateway request for
- * each *choice* (one answer; a body can ask for several) that needs a machine. It converts tokens
- * to text, and writes server-sent events (SSE) or the JSON body. completion_input_read runs on a
- * text thread (text_jobs.h). server/http/ makes every other call, on the gateway's event loop
- * thread, and sends the output. A completion knows HTTP status codes and retry times, but no
- * connections and no headers. It chooses no machines. */
+ * prompts as tokens, and the output that the client has not read. A body can ask for several
+ * answers, the *choices*; the completion submits a gateway request for each choice that needs a
+ * machine. It converts tokens to text, and writes server-sent events (SSE) or the JSON body.
+ * server/http/ calls completion_input_read on a text thread (text_jobs.h), and the other functions
+ * on the gateway's event loop thread. A completion knows HTTP status codes, but no connections and
+ * no headers. It chooses no machines. */
 #ifndef SERVER_HTTP_COMPLETION_H
 #define SERVER_HTTP_COMPLETION_H
 
@@ -32,11 +32,10 @@ struct completion_server {
     uint64_t id_counter;                    /* Number of ids drawn. */
 };
 
-/* Draws 128 bits for an id that cannot be guessed. */
+/* Stores 128 bits for an id that cannot be guessed. */
 void completion_id_draw(struct completion_server *server, uint64_t out[2]);
 
-/* Returns how texts of requests for this model are converted to tokens, as the config and the model
- * say. Does not set context_tokens. */
+/* Returns how texts of requests for this model are converted to tokens, without context_tokens. */
 struct api_encode completion_encode_options(const struct completion_server *server,
                                             const struct served_model *model);
 
@@ -45,9 +44,8 @@ struct completion;
 /* A parsed and checked request with its prompts as tokens. */
 struct completion_input;
 
-/* Parses and checks a body, and converts its prompts to tokens of the model. A body of 8 MiB can
- * take seconds. Any thread may call the function. On failure it returns NULL, with the HTTP error
- * in *error. */
+/* Parses and checks a body, and converts its prompts to tokens of the model. Any thread may call
+ * it. Returns NULL, with *error filled, on failure. */
 struct completion_input *completion_input_read(const struct api_encode *encode,
                                                const struct served_model *model, enum api_kind kind,
                                                const char *body, size_t bytes,
@@ -56,23 +54,23 @@ void completion_input_free(struct completion_input *input); /* NULL is fine. */
 /* Returns the number of fields of the body that server/api/known_fields.h does not know. */
 uint32_t completion_input_unknown_fields(const struct completion_input *input);
 
-/* What logs say about a completion. All fields are final once completion_close has returned, or
- * completion_open has failed. The caller sets the struct to zeros before completion_open. */
+/* What logs say about a completion. Complete once completion_close has returned, or completion_open
+ * has failed. The caller sets the struct to zeros before completion_open. */
 struct completion_facts {
     char answer_id[GATEWAY_NAME_BYTES + 16]; /* Id in the answer's body. */
     char model[64];                          /* Name of the model, or of its adapter. */
     bool is_adapter;
     bool streams;
     uint32_t choices; /* Number of choices, including the choices that best_of leaves out. */
-    /* The numbers of the field `usage` of the answer. If the completion did not succeed,
-     * prompt_tokens counts only the prompts that a machine has computed. */
+    /* As in the answer's field `usage`. If the completion did not succeed, prompt_tokens counts
+     * only the prompts that a machine has computed. */
     uint64_t prompt_tokens, cached_tokens, answer_tokens;
-    /* A constant: "stop", "length", "tool_calls", "error", or "left" = the client left before the
-     * end, or completion_open failed. NULL = completion_open was not called, or had no memory. */
+    /* "stop", "length", "tool_calls", "error", or "left" = the client left before the end, or
+     * completion_open failed. NULL = completion_open was not called, or had no memory. */
     const char *finish;
     /* Message of the error that ended the completion after completion_open; empty = none. */
     char error[128];
-    bool summarised;                     /* `last_summary` is known. */
+    bool summarised;                     /* `last_summary` is set. */
     struct gateway_summary last_summary; /* Summary of the gateway request that ended last. */
     uint32_t resumed;                    /* Sum of the resumptions of all choices. */
 };
@@ -80,55 +78,51 @@ struct completion_facts {
 /* How to open a completion. */
 struct completion_start {
     struct served_model *model;     /* The model for which the input was read. */
-    struct completion_input *input; /* completion_open takes the input over, also on failure. */
+    struct completion_input *input; /* completion_open takes it over, also on failure. */
     const char *request_id;         /* Id of the request, a part of the answer's id; copied. */
     uint32_t api_key_index;         /* API_KEY_NONE = none. */
     int64_t arrived_us;             /* When the last byte of the request arrived. */
-    /* Receives what logs say. Not owned; must outlive the completion. */
-    struct completion_facts *facts;
-    /* Called after each token and each end that the gateway reports for a choice that has not
-     * ended, with or without new output; for scores of prompt tokens, only if there is new output.
-     * completion_revoke and completion_ping_write call it, too. Not called during completion_open.
-     * Must not close the completion. */
+    struct completion_facts *facts; /* Receives the facts; must outlive the completion. */
+    /* Called when there is new output or completion_turn has work, and perhaps at other times. Not
+     * called during completion_open. Must not close the completion. */
     void (*changed)(void *self);
     void *self; /* First argument of `changed`. */
 };
 
-/* Opens a completion and submits its gateway requests. On failure it returns false, with the HTTP
- * error in *error, and releases the gateway requests that it had submitted. */
+/* Opens a completion and submits its gateway requests. Returns false, with *error filled, on
+ * failure. */
 bool completion_open(struct completion_server *server, const struct completion_start *start,
                      struct completion **out, struct api_error *error);
 
-/* Releases the gateway requests that still run, completes the facts and the ledger's entry, and
- * frees the completion. NULL is fine. */
+/* Releases the gateway requests, completes the facts and the ledger's entry, and frees the
+ * completion. NULL is fine. */
 void completion_close(struct completion *c);
 
-/* Ends the completion with an error, because its API key was revoked, and calls `changed`. No
- * effect on a completion that has finished. */
+/* Ends the completion with an error, because its API key was revoked. No effect on a completion
+ * that has finished. */
 void completion_revoke(struct completion *c);
 
-/* Releases the gateway requests of choices that a stop string or an error has ended. Submits the
- * choices that wait until the first choice of their prompt has a token or has ended, so that the
- * prefix cache can have the prompt. The caller calls completion_turn after `changed` has returned,
- * in the same iteration of the event loop. */
+/* Releases the gateway requests of choices that a stop string or an error has ended. Submits
+ * choices that waited until their prompt was computed for another choice. Call it after `changed`
+ * has returned, in the same iteration of the event loop. */
 void completion_turn(struct completion *c);
 
-/* Adds a comment of SSE (": ping") to the output of a stream, and calls `changed`. The stream has
- * begun then. No effect on a completion that has finished. */
+/* Adds a comment of SSE (": ping") to the output of a stream, which begins the stream. No effect on
+ * a completion that has finished. */
 void completion_ping_write(struct completion *c);
 
 bool completion_is_stream(const struct completion *c);
-/* Returns true when the HTTP status is known: for a stream, when it has begun or the completion has
- * finished; otherwise when the completion has finished. */
+/* Returns true when the HTTP status is known: when the stream has begun or the completion has
+ * finished. */
 bool completion_status_known(const struct completion *c);
-/* Returns the error that must be sent as the response; NULL = the HTTP status is 200. A stream that
- * has begun contains its error as an event. Requires completion_status_known, and that no output
- * was removed. */
+/* Returns the error that must be sent as the response; NULL = the HTTP status is 200. If a stream
+ * has begun, its error is an event of the output. Requires completion_status_known, and that no
+ * output was removed. */
 const struct api_error *completion_error(const struct completion *c);
 /* Returns true when no more output will be added. */
 bool completion_finished(const struct completion *c);
-/* Returns the output that was not removed yet: the events so far of a stream; otherwise the body,
- * once the completion has finished. NULL = there was no output yet. */
+/* Returns the output that was not removed yet: events of a stream, or the body of a finished
+ * completion. NULL = there was no output yet. */
 const char *completion_output(const struct completion *c, size_t *bytes_out);
 /* Removes the first `bytes` bytes of the output, which have been sent. */
 void completion_output_remove(struct completion *c, size_t bytes);

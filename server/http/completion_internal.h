@@ -1,8 +1,7 @@
 /* completion_internal: struct completion and its choices (completion.h), and the functions that
- * completion*.c and form*.c (answers of /v1/responses and /v1/messages) share. Only these files
- * include this header, and call the functions on the gateway's event loop thread. Only struct
- * completion_input is made on a text thread. The functions write text into the completion's output;
- * they send nothing. */
+ * completion*.c and form*.c (answers of /v1/responses and /v1/messages) share. The functions run on
+ * the gateway's event loop thread; a struct completion_input is made on a text thread. The
+ * functions write text into the completion's output; they send nothing. */
 #ifndef SERVER_HTTP_COMPLETION_INTERNAL_H
 #define SERVER_HTTP_COMPLETION_INTERNAL_H
 
@@ -13,7 +12,7 @@
 struct token_prompt {
     uint32_t *ids;
     uint32_t count;
-    bool computed; /* A machine has computed the prompt, so its tokens count as used. */
+    bool computed; /* A machine has computed the prompt (choice_prompt_count). */
 };
 
 /* See completion.h. completion_open moves the contents to the completion. */
@@ -22,23 +21,23 @@ struct completion_input {
     uint32_t prompt_count;
     struct token_prompt *prompts;
     struct token_rules_words rules;
-    /* For chats: how the answer is written, and where it begins (answer_begin_find). */
-    struct answer_format format;
-    enum answer_begin begin;
+    struct answer_format format; /* Chats: how the answer is written. */
+    enum answer_begin begin;     /* Chats: where the answer begins (answer_begin_find). */
 };
 
-/* CHOICE_STOP = an end token or a stop string ended the answer. CHOICE_LENGTH = the length limit
- * ended the answer, or no token was wanted. */
-enum choice_finish { CHOICE_RUNNING, CHOICE_STOP, CHOICE_LENGTH };
+/* How the answer has ended. */
+enum choice_finish {
+    CHOICE_RUNNING, /* The answer has not ended. */
+    CHOICE_STOP,    /* An end token or a stop string ended the answer. */
+    CHOICE_LENGTH   /* The length limit ended the answer, or no token was wanted. */
+};
 
 /* A call of a tool in an answer. */
 struct choice_call {
     char id[40];
     char name[ANSWER_NAME_BYTES];
-    /* JSON text. With streaming: the text that arrived since the last event; else the whole
-     * text. */
-    struct text arguments;
-    bool announced; /* An event with the id and the name was written. */
+    struct text arguments; /* JSON text, without the part that events have. */
+    bool announced;        /* An event with the id and the name was written. */
 };
 
 /* One answer of a completion: one request at the gateway, if a machine is needed. */
@@ -48,19 +47,15 @@ struct choice {
     const struct token_prompt *prompt;
     uint32_t index; /* `index` in the answer. */
     enum choice_finish finish;
-    bool in_flight_counted; /* The choice counts in the limits of its API key for open answers. */
-    bool charged;           /* The choice counts in the limits of its API key per minute. */
-    /* Prompt tokens that count in the limits per minute. If the choice is refused, the key gets
-     * these tokens back. */
-    uint32_t charged_tokens;
-    /* The choice waits until the first choice of its prompt has a token or has ended. */
-    bool deferred;
-    bool ended; /* No more tokens will be used. */
-    /* A stop string or an error has ended the choice: completion_turn releases `request`. */
-    bool release_due;
+    bool in_flight_counted;  /* The choice counts among the answers in flight of its API key. */
+    bool charged;            /* The choice was charged to its API key. */
+    uint32_t charged_tokens; /* Prompt tokens that were charged with the choice. */
+    bool deferred;    /* Waits until the first choice of its prompt has a token or has ended. */
+    bool ended;       /* No more tokens will be used. */
+    bool release_due; /* completion_turn releases `request`. */
     bool first_event_written; /* The choice's first event was written. */
     bool left_out;            /* best_of: the body does not contain the choice. */
-    double logprob_sum;       /* best_of: sum of the log-probabilities of all tokens. */
+    double logprob_sum;       /* Sum of the log-probabilities of the tokens. */
     uint32_t stop_string;     /* Number of the stop string that ended the answer; or STOP_NONE. */
     uint32_t stop_token;      /* Id in stop_token_ids that ended the answer; or STOP_NONE. */
     uint32_t tokens;          /* Tokens generated, including the end token. */
@@ -68,24 +63,20 @@ struct choice {
     uint32_t characters;      /* Characters of all token texts so far, for text_offset. */
     struct detokenizer detokenizer;
     struct stop_matcher stops;
-    /* Content that has not been written: for the next event or, without streaming, for the body. */
-    struct text text;
-    /* Splits a chat's answer into parts (model/answer/answer_parser.h). NULL = the whole answer is
-     * content. */
+    struct text text; /* Content that has not been written. */
+    /* Splits a chat's answer into parts; NULL = the whole answer is content. */
     struct answer_parser *parser;
     struct text reasoning;     /* Reasoning that has not been written. */
-    struct choice_call *calls; /* All calls of the answer. */
+    struct choice_call *calls; /* Calls of the answer so far. */
     uint32_t call_count, call_capacity;
     uint32_t reasoning_tokens; /* Tokens of the reasoning, with its markers. */
-    /* With return_token_ids: ids of the tokens that were not written yet, "1,2,3". */
-    struct text ids;
-    /* For completions, the next four texts are JSON lists without brackets; for chats,
-     * logprob_tokens has the JSON objects, and the other three are empty. */
-    struct text logprob_tokens;
-    struct text logprob_values;
-    struct text logprob_tops;
-    struct text logprob_offsets;
-    float *vector; /* Embeddings: the vector of length 1, owned; NULL = none yet, or no memory. */
+    struct text ids;           /* return_token_ids: ids that have not been written, "1,2,3". */
+    /* The log-probabilities that have not been written: members of JSON lists, without brackets. */
+    struct text logprob_tokens;  /* Tokens; for chats, the objects of the list `content`. */
+    struct text logprob_values;  /* Their log-probabilities; not for chats. */
+    struct text logprob_tops;    /* Their alternatives; not for chats. */
+    struct text logprob_offsets; /* Their text_offset; not for chats. */
+    float *vector; /* Embeddings: the vector, scaled to length 1; NULL = none yet, or no memory. */
     /* Elements that the machine sent; `vector` has fewer if the body's `dimensions` is less. */
     uint32_t vector_count;
     struct text prompt_logprobs; /* Entries of the field prompt_logprobs, as in vLLM. */
@@ -115,14 +106,12 @@ struct completion {
     struct token_rules_words rules;    /* The body's rules about tokens (common/token_rules.h). */
     uint8_t pooling;                   /* enum pooling, for embeddings. */
     struct event_writer *event_writer; /* NULL = cleave.events is not set. */
-    struct completion_form *form;      /* For /v1/responses and /v1/messages; else NULL. */
-    struct answer_format format;       /* For chats: how the answer is written. */
-    enum answer_begin begin;
-    uint32_t open_choices; /* Number of choices that have not ended. */
-    uint64_t seed;         /* Seed of the first choice; each further choice has the next number. */
-    /* A result of a machine has arrived, an event or a comment was written, or the completion has
-     * finished. The HTTP status of a stream is then known. */
-    bool output_begun;
+    struct completion_form *form;      /* NULL = neither /v1/responses nor /v1/messages. */
+    struct answer_format format;       /* See struct completion_input. */
+    enum answer_begin begin;           /* See struct completion_input. */
+    uint32_t open_choices;             /* Number of choices that have not ended. */
+    uint64_t seed;     /* Seed of the first choice; each further choice has the next number. */
+    bool output_begun; /* The stream has begun, or the completion has finished. */
     uint64_t prompt_tokens_computed;   /* Tokens of the prompts that are `computed`. */
     struct ledger_entry *ledger_entry; /* NULL = no ledger, or the entry has ended. */
     bool finished;                     /* See completion_finished. */
@@ -130,14 +119,14 @@ struct completion {
     struct text output;
     struct text event_head; /* With streaming: how each event begins; empty before the first one. */
     struct text token_text; /* Memory for the text of one token. */
-    size_t handed_bytes;    /* Bytes at the begin of `output` that completion_output leaves out. */
+    size_t handed_bytes;    /* First bytes of `output` that were removed for the caller. */
     uint64_t removed_bytes; /* Bytes that are no longer in `output`. */
 };
 
 /* --- completion.c --- */
 
-/* Counts the choice's prompt as computed, once for all choices of the prompt. Call it when a result
- * of a machine arrives. cached_tokens: the prompt's tokens that were found in a prefix cache. */
+/* Counts the choice's prompt as computed, if it was not counted before. cached_tokens: the prompt's
+ * tokens that were found in a prefix cache. */
 void choice_prompt_count(struct choice *choice, uint32_t cached_tokens);
 
 /* --- completion_embeddings.c: POST /v1/embeddings --- */
@@ -152,8 +141,8 @@ void completion_write_embeddings(struct completion *c);
 
 /* --- completion_events.c --- */
 
-/* Opens c->event_writer, if the body wants the events of its gateway requests (cleave.events).
- * Returns false if there is no memory. */
+/* Opens c->event_writer, if the body wants events (cleave.events). Returns false if there is no
+ * memory. */
 bool completion_events_begin(struct completion *c);
 /* Frees c->event_writer; events after this call are not written. */
 void completion_events_end(struct completion *c);
@@ -164,17 +153,16 @@ void completion_on_event(void *self, const struct gateway_event *event);
 
 /* Returns true if the answers of the completion are split into parts. */
 bool completion_has_parts(const struct completion *c);
-/* Opens choice->parser if the answer is split into parts. Returns ST_NO_MEMORY on failure. */
+/* Opens choice->parser if completion_has_parts. Returns ST_NO_MEMORY on failure. */
 enum status choice_parts_open(struct choice *choice);
 void choice_parts_done(struct choice *choice); /* Frees the parser, the reasoning and the calls. */
-/* Adds text of the answer to the content or, if there is a parser, to the part that the parser
- * finds. */
+/* Adds text of the answer: to the content or, if there is a parser, to the parts that it finds. */
 void choice_text_add(struct choice *choice, const char *text, size_t bytes);
 /* Returns true if the text of this control token must be given to the parser. */
 bool choice_needs_token(const struct choice *choice, uint32_t id);
-/* Appends the JSON fields of an answer's parts. for_event: the fields belong to an event's `delta`;
- * the reasoning and the arguments of calls that were written are then removed from the choice, but
- * not the content. Otherwise the fields belong to the body's `message`. */
+/* Appends the JSON fields of an answer's parts. for_event true = for an event's `delta`: the
+ * reasoning and the arguments of calls, but not the content, are removed from the choice. false =
+ * for the body's `message`. */
 void choice_write_parts(struct text *out, struct choice *choice, bool for_event);
 
 /* Writes a new id for a call of a tool. Requires a capacity of at least 10 bytes. */
@@ -182,7 +170,7 @@ void choice_call_id(struct completion *c, char *out, size_t capacity);
 
 /* --- form.c: the answers of /v1/responses and /v1/messages --- */
 
-/* Opens c->form if the request is for one of these APIs. Returns false if there is no memory. */
+/* Opens c->form, if api_has_form. Returns false if there is no memory. */
 bool completion_form_open(struct completion *c);
 void completion_form_close(struct completion *c); /* No effect without a form. */
 
@@ -191,8 +179,8 @@ void completion_form_close(struct completion *c); /* No effect without a form. *
 /* Adds a piece of the answer. text: the piece; for ANSWER_PART_CALL, the tool's name. */
 void completion_form_part(struct completion *c, enum answer_part part, const char *text,
                           size_t bytes);
-/* With streaming, writes events for the pieces that were added since the last call. When the choice
- * has finished, ends the answer's last item. */
+/* Call it after pieces were added: writes events for these pieces, if the answer is streamed. When
+ * the choice has finished, ends the answer's last item. */
 void completion_form_step(struct completion *c);
 void completion_form_end(struct completion *c);  /* Writes the events at the end of a stream. */
 void completion_form_body(struct completion *c); /* Writes a whole body that is not streamed. */
@@ -201,8 +189,7 @@ void completion_form_id(struct completion *c);
 
 /* --- completion_write.c --- */
 
-/* Tokens of a completion so far. A prompt and its cached tokens count once, for any number of
- * choices. */
+/* Tokens of a completion so far. A prompt counts once, for any number of choices. */
 struct completion_usage {
     uint64_t prompt;    /* Tokens of all prompts. */
     uint64_t generated; /* Tokens of all answers. */
@@ -224,11 +211,11 @@ void choice_echo_prompt(struct choice *choice);
 /* Writes an SSE event with what the choice has collected since its last event. With c->form, calls
  * completion_form_step instead. */
 void completion_write_event(struct completion *c, struct choice *choice);
-/* Writes the end of a stream: the event of the error, or the usage if the request wants it; then
- * [DONE]. With c->form, calls completion_form_end instead. */
+/* Writes the end of a stream: the error's event, or the usage if the request wants it; then [DONE].
+ * With c->form, calls completion_form_end instead. */
 void completion_write_stream_end(struct completion *c);
-/* best_of: leaves out all choices of each prompt except the n choices with the highest mean
- * log-probability. These get new indices, the most likely choice first. */
+/* best_of: of each prompt, keeps the n choices with the highest mean log-probability, and leaves
+ * out the others. The kept choices get new indices, the most likely choice first. */
 void completion_choices_select(struct completion *c);
 /* Writes the whole body of an answer that is not streamed. */
 void completion_write_body(struct completion *c);

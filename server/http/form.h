@@ -1,10 +1,9 @@
 /* form: writes the answers of /v1/responses and /v1/messages into a completion's output. An answer
  * of these APIs is a list of items (reasoning, text and tool calls) in the order in which the model
- * wrote them. form.c finds where items begin and end; form_responses.c and form_messages.c each
- * write the JSON and the events of one API. Only these three files include this header;
- * completion*.c call form.c through completion_internal.h. Everything runs on the gateway's event
- * loop thread. The completion, which has one choice, owns its struct completion_form. The part
- * converts no bodies of requests (server/api/forms.h does), and sends nothing. */
+ * wrote them. form.c finds where items begin and end; form_responses.c and form_messages.c write
+ * the JSON and the events of their API. completion*.c call form.c through completion_internal.h, on
+ * the gateway's event loop thread. The completion, which has one choice, owns its struct
+ * completion_form. The part converts no bodies of requests (server/api/forms.h does). */
 #ifndef SERVER_HTTP_FORM_H
 #define SERVER_HTTP_FORM_H
 
@@ -18,7 +17,7 @@ struct form_writer;
 /* The answer under construction. */
 struct completion_form {
     const struct form_writer *writer;
-    bool begun;                        /* The answer has begun; a stream has its first events. */
+    bool begun;                        /* The answer has begun. */
     uint64_t sequence;                 /* /v1/responses: number of the next event. */
     enum form_item item;               /* The open item; FORM_NONE = none. */
     uint32_t item_count;               /* Items so far, including the open item. */
@@ -26,21 +25,21 @@ struct completion_form {
     char call_id[40];                  /* Id of the open call. */
     char tool_name[ANSWER_NAME_BYTES]; /* Name of the tool that the open call calls. */
     struct text item_text;             /* The open item's text; of a call, its arguments. */
-    size_t shown_bytes;                /* Bytes of `item_text` before the next call of item_more. */
+    size_t shown_bytes;                /* Bytes of `item_text` that events have. */
     struct text logprobs;     /* Log-probability entries of the open item, separated by commas. */
     struct text closed_items; /* JSON of the items before the open one, separated by commas. */
     uint32_t call_count;      /* Number of items that are calls. */
 };
 
-/* The functions that write the answers of one API, to c->output. */
+/* The functions that write the answers of one API to c->output. Only for streams: begin, item_more
+ * and end. */
 struct form_writer {
-    const char *id_prefix; /* Beginning of the answer's id. */
-    /* Writes the events before the first item. Called only with streaming. */
-    void (*begin)(struct completion *c);
+    const char *id_prefix;               /* Beginning of the answer's id. */
+    void (*begin)(struct completion *c); /* Writes the events before the first item. */
     /* Begins the item c->form->item. Writes its first events, if the answer is streamed. */
     void (*item_begin)(struct completion *c);
     /* Writes an event with the bytes of item_text after shown_bytes. logprobs: the log-probability
-     * entries of the tokens since the last call. Called only with streaming. */
+     * entries of the tokens since the last call. */
     void (*item_more)(struct completion *c, const struct text *logprobs);
     /* Ends the open item: appends its JSON to `closed_items`. Writes its last events, if the answer
      * is streamed. was_cut: the length limit ended the answer within this item. */

@@ -1,4 +1,9 @@
-/* http: the daemon and its loop. exchange.c handles each request. */
+/* http: the daemon and its loop. exchange.c handles each request.
+ *
+ * It uses an external epoll and one thread, because libmicrohttpd 0.9.75's own epoll thread stalls
+ * when the number of ready events is a multiple of 128, and a resume from another thread loses
+ * wake-ups. libmicrohttpd does not see the disconnect of a suspended connection, so our own epoll
+ * watches the socket. */
 #include "server/http/internal.h"
 
 #include "common/log.h"

@@ -1,9 +1,8 @@
 /* http_internal: struct http, struct exchange (one HTTP request with its response), and the
- * functions that the files of server/http/ share that handle HTTP. Only these files and tests
- * include this header; completion*.c and form*.c, which make the text of answers, do not.
- * Everything declared here runs on the gateway's event loop thread. These files do not talk to
- * machines (server/gateway/ does). A function that returns enum MHD_Result returns MHD_NO if there
- * is no memory or the client has gone; libmicrohttpd then closes the connection. */
+ * functions that the files of server/http/ that handle HTTP share. Everything runs on the gateway's
+ * event loop thread. These files do not make the text of answers (completion.h). A function that
+ * returns enum MHD_Result returns MHD_NO if there is no memory or the client has gone;
+ * libmicrohttpd then closes the connection. */
 #ifndef SERVER_HTTP_INTERNAL_H
 #define SERVER_HTTP_INTERNAL_H
 
@@ -16,7 +15,7 @@
 
 #include <microhttpd.h>
 
-/* A body of more bytes is large: a text thread may need long for it (seconds for 8 MiB). */
+/* A body of more bytes is large: a text thread may need seconds for it. */
 #define HTTP_LARGE_BYTES 65536
 
 struct exchange; /* An HTTP request and its response. */
@@ -26,35 +25,30 @@ struct http {
     struct http_options options;
     struct MHD_Daemon *daemon;
     struct MHD_Daemon *admin_daemon; /* Serves http/admin_socket; NULL = none. */
-    int64_t now_us; /* When the latest http_turn began. Used where this time is exact enough. */
-    /* Holds the daemons' own epoll descriptors, text_jobs_fd, and the sockets of waiting
-     * requests. */
-    int epoll;
+    int64_t now_us;                  /* When the latest http_turn began. */
+    int epoll; /* Has the daemons' epolls, text_jobs_fd, and the sockets of waiting requests. */
     struct completion_server completions;
     struct exchange *exchanges; /* All exchanges, linked by next. */
-    /* Exchanges whose completions have new output, linked by next_changed. */
+    /* Exchanges whose completions have called `changed`, linked by next_changed. */
     struct exchange *changed_exchanges;
     uint32_t open_answers; /* Exchanges with counts_as_open. */
-    /* All streams, in the order of their latest event, linked by `newer` and `older`. oldest_stream
-     * has had no event for the longest time. */
+    /* The list of streams, in the order of their latest events, linked by `newer` and `older`. */
     struct exchange *oldest_stream, *newest_stream;
     struct http_clients *clients;
     struct text_jobs *text_jobs;
-    uint64_t unread_bytes;        /* Bytes of all answers that clients have not read. */
-    uint64_t bodies_bytes;        /* Bytes of all bodies that have not been parsed yet. */
+    uint64_t unread_bytes;        /* Bytes of answers that clients have not read. */
+    uint64_t bodies_bytes;        /* Bytes of bodies that have not been parsed. */
     struct event_log *access_log; /* NULL = none. */
     bool access_to_stderr;        /* Lines of the access log also go to the process's log. */
     uint64_t access_dropped; /* Dropped lines of `access_log` that the metrics count already. */
     bool access_warned;      /* A warning about dropped lines was logged. */
     uint64_t ledger_lost;    /* Lost answers of the ledger that the metrics count already. */
-    bool ledger_warned;      /* A warning was logged that the ledger takes no lines. */
+    bool ledger_warned;      /* It was logged that the ledger takes no lines. */
     uint64_t spans_dropped;  /* Dropped spans that the metrics count already. */
     bool spans_warned;       /* A warning about dropped spans was logged. */
     bool draining;           /* http_drain_begin or http_refuse_begin was called. */
     bool refuses;            /* http_refuse_begin was called. */
-    /* The gateway was ready (gateway_ready) at an earlier completion. false = completions get a 503
-     * until the gateway is ready; true = completions wait for machines. */
-    bool was_ready;
+    bool was_ready; /* The gateway was ready once: completions wait for machines and get no 503. */
 };
 
 struct route;
@@ -64,45 +58,40 @@ struct exchange {
     struct http *http;
     struct exchange *next, *previous; /* In the list http->exchanges. */
     struct MHD_Connection *connection;
-    /* NULL = the connection is not counted: it came over http/admin_socket, or memory was short. */
-    struct http_client *client;
-    bool from_admin_socket; /* The request arrived over http/admin_socket. */
-    /* The client speaks HTTP/1.0, as nginx does to servers behind it. */
-    bool is_http_1_0;
-    int fd;                    /* Socket of a connection that was watched; -1 before. */
-    const struct route *route; /* NULL = no such path. */
-    uint32_t api_key_index;    /* API_KEY_NONE = none. */
-    uint32_t api_key_secret;   /* secret_number of struct api_key_shown. */
-    bool key_revoked;          /* The key was removed from the key file, or got another secret. */
-    bool is_administrator;     /* The check of access has found that the client may use /admin. */
-    bool is_preflight;         /* A browser's OPTIONS request (web.c). */
-    struct http_audit *audit;  /* The prepared audit line; NULL = none, or written. */
-    struct text body;          /* The body so far; its bytes count in http->bodies_bytes. */
-    uint64_t body_bytes_max;   /* http/body_bytes_max when the headers arrived. */
-    uint64_t body_expected;    /* Content-Length; UINT64_MAX = chunked; 0 = no body. */
-    /* The error that answers this request. The rest of the body is received and dropped first.
-     * NULL = none. */
-    struct api_error *refusal;
-    bool closes_connection;           /* The connection closes after the answer. */
-    int64_t arrived_us;               /* When the last byte of the request had arrived. */
+    struct http_client *client; /* NULL = over http/admin_socket, or memory was short. */
+    bool from_admin_socket;     /* The request arrived over http/admin_socket. */
+    bool is_http_1_0;           /* The client speaks HTTP/1.0. */
+    int fd;                     /* The socket, once http_exchange_watch was called; -1 = not yet. */
+    const struct route *route;  /* NULL = no such path. */
+    uint32_t api_key_index;     /* API_KEY_NONE = none. */
+    uint32_t api_key_secret;    /* secret_number of struct api_key_shown. */
+    bool key_revoked;           /* The secret that the client has shown was revoked. */
+    bool is_administrator;      /* The client has shown that it may use /admin. */
+    bool is_preflight;          /* A browser's OPTIONS request (web.c). */
+    struct http_audit *audit;   /* The prepared audit line; NULL = none, or written. */
+    struct text body;           /* The body so far; its bytes count in http->bodies_bytes. */
+    uint64_t body_bytes_max;    /* http/body_bytes_max when the headers arrived. */
+    uint64_t body_expected;     /* Content-Length; UINT64_MAX = chunked; 0 = no body. */
+    struct api_error *refusal; /* The answer, once the rest of the body was dropped; NULL = none. */
+    bool closes_connection;    /* The connection closes after the answer. */
+    int64_t arrived_us;        /* When the whole request had arrived; 0 = not yet. */
     struct http_text_work *text_work; /* Work of the text threads on the body; NULL = none. */
     struct completion *completion;    /* NULL = none. */
     struct text answer;               /* A whole answer that the client reads in pieces. */
     uint64_t unread_bytes; /* Unread bytes of answer or stream; counted in http->unread_bytes. */
     size_t piece_bytes;    /* Bytes of the piece that libmicrohttpd took last. */
-    /* Bytes written into the stream up to the latest http_answer_backlog_check. */
+    /* Bytes of the stream at the latest http_answer_backlog_check. */
     uint64_t backlog_checked_bytes;
-    /* Bytes written into the stream up to the end of the latest burst: many bytes that were written
-     * in one iteration. */
+    /* Bytes of the stream at the end of the latest burst (many bytes written in one iteration). */
     uint64_t burst_end_bytes;
-    bool counts_as_open; /* The body went to a text thread; counts in http->open_answers. */
+    bool counts_as_open; /* The exchange counts in http->open_answers. */
     bool socket_watched; /* The socket is in http->epoll. */
     bool suspended;      /* libmicrohttpd has suspended the connection. */
     bool client_gone;    /* The client has gone, or its connection must be closed. */
     bool is_changed;     /* The exchange is in the list http->changed_exchanges. */
     struct exchange *next_changed;
-    bool streams; /* The exchange is in the list from http->oldest_stream on. */
-    struct exchange *older, *newer;
+    bool streams;                     /* The exchange is in the list of streams. */
+    struct exchange *older, *newer;   /* Neighbours in the list of streams. */
     int64_t last_event_us;            /* When the stream began, or its latest event was written. */
     char path_tail[LIMIT_NAME_BYTES]; /* See http_route_find. */
     unsigned status_code;             /* HTTP status of the queued response; 0 = none yet. */
@@ -120,8 +109,8 @@ struct exchange {
 enum http_access {
     HTTP_OPEN,    /* Every client. */
     HTTP_KEY,     /* Clients with any valid API key. */
-    HTTP_METRICS, /* Clients whose key may see the load of all users. */
-    HTTP_ADMIN,   /* Clients whose key may change the cluster. */
+    HTTP_METRICS, /* Clients whose key has the right `metrics` or `admin`. */
+    HTTP_ADMIN,   /* Clients whose key has the right `admin`. */
 };
 
 /* One endpoint. */
@@ -136,10 +125,9 @@ struct route {
 /* --- routes.c --- */
 
 /* Returns the route of a URL's path; NULL = none. Slashes at the end are ignored. If a route's path
- * ends with a slash, the URL has one more part, which is copied to `path_tail`. /v1/models/NAME
- * matches only the names of the served model and of its adapters; `path_tail` is then the adapter's
- * number, "0" for the model. No slash at the end is ignored there. "/" exists if
- * http_page_served. */
+ * ends with a slash, the URL has one more part, which is copied to `path_tail`. For
+ * /v1/models/NAME, `path_tail` is the adapter's number (served_model_find); other names have no
+ * route. "/" has a route if http_page_served. */
 const struct route *http_route_find(const struct http *h, const char *url,
                                     char path_tail[LIMIT_NAME_BYTES]);
 bool http_route_allows(const struct route *route, const char *method);
@@ -149,7 +137,7 @@ bool http_route_allows(const struct route *route, const char *method);
 /* Queues a whole response; the body is copied. */
 enum MHD_Result http_answer(struct exchange *exchange, unsigned code, const char *content_type,
                             const char *body, size_t bytes);
-/* Adds the headers that all responses have, queues the response, and releases the response. */
+/* Adds the headers that all responses have, and queues the response. Takes over `response`. */
 enum MHD_Result http_answer_response(struct exchange *exchange, unsigned code,
                                      struct MHD_Response *response);
 /* Queues a whole JSON response from a text, which is emptied. */
@@ -158,18 +146,18 @@ enum MHD_Result http_answer_json(struct exchange *exchange, unsigned code, struc
 enum MHD_Result http_answer_error(struct exchange *exchange, const struct api_error *error);
 /* Queues the answer to a browser's OPTIONS request. */
 enum MHD_Result http_answer_preflight(struct exchange *exchange);
-/* Queues the response of a completion: an error, a stream, or a whole body, for which it closes the
- * completion. Requires completion_status_known. */
+/* Queues the response of a completion: an error, a stream, or a whole body. For a whole body,
+ * closes the completion. Requires completion_status_known. */
 enum MHD_Result http_answer_begun(struct exchange *exchange);
 /* Updates the count of the exchange's unread bytes. */
 void http_unread_count(struct exchange *exchange);
 /* Frees exchange->answer. Requires that the exchange has no completion. */
 void http_unread_drop(struct exchange *exchange);
-/* Closes the connection if more than 1 MiB of its stream is unread, without bytes up to the end of
- * the latest burst. */
+/* Closes the connection if more than 1 MiB of its stream is unread, not counting bytes up to the
+ * end of the latest burst. */
 void http_answer_backlog_check(struct exchange *exchange);
-/* While all unread answers together are larger than http/answers_bytes_max, closes the connection
- * whose client has not read for the longest time. One answer alone may be larger. */
+/* While the unread answers together are larger than http/answers_bytes_max, closes the connection
+ * whose client has not read for the longest time. A single unread answer may be larger. */
 void http_answers_check(struct http *h);
 
 /* --- text_work.c --- */
@@ -185,18 +173,18 @@ enum MHD_Result http_text_begin(struct exchange *exchange, const struct http_tex
 void http_text_collect(struct http *h); /* Resumes the connections whose work is done. */
 /* Answers, or begins the completion. Call it when http_text_collect has resumed the connection. */
 enum MHD_Result http_text_answer(struct exchange *exchange);
-/* Cancels the exchange's work, if there is any, because its client has gone. */
+/* Cancels the exchange's work, if there is any. */
 void http_text_drop(struct exchange *exchange);
 
 /* --- pings.c --- */
 
 void http_stream_begin(struct exchange *exchange); /* Puts the exchange into the list of streams. */
-/* Call it when an event was written. No effect if the exchange is not in the list. */
+/* Records that an event was written. No effect if the exchange is not in the list. */
 void http_stream_wrote(struct exchange *exchange);
 /* Takes the exchange out of the list. No effect if the exchange is not in the list. */
 void http_stream_end(struct exchange *exchange);
-/* Writes an SSE comment, which clients ignore, to each stream that has had no event for
- * http/ping_ms. Returns the milliseconds until the next call; -1 = none. */
+/* Writes an SSE comment, which clients ignore, to streams that have had no event for http/ping_ms.
+ * Returns the milliseconds until the next call; -1 = none. */
 int http_pings_write(struct http *h);
 
 /* --- admin.c: the functions `answer` of the routes below /admin --- */
@@ -223,14 +211,14 @@ enum MHD_Result http_page_answer(struct exchange *exchange);
 /* --- audit.c --- */
 
 /* Prepares the audit line of a request to /admin or a path below it; no effect for other paths.
- * Call it when exchange->route is known. Returns false if there is no memory. */
+ * Call it after exchange->route is set. Returns false if there is no memory. */
 bool http_audit_open(struct exchange *exchange, const char *url, const char *method);
-/* Sets the target of the audit line, such as a machine's name, if the URL does not contain it. */
+/* Replaces the target of the audit line, which at first is exchange->path_tail. */
 void http_audit_target_set(struct exchange *exchange, const char *target);
 /* Stores which administrator or client has sent the request. */
 void http_audit_actor(const struct exchange *exchange, struct audit_actor *out);
-/* Writes the prepared line, if there is one; a second call has no effect. status: of the response;
- * 0 = the client has left before it had an answer. */
+/* Writes the prepared line, once. No effect without a line. status: of the response; 0 = the client
+ * has left before it had an answer. */
 void http_audit_write(struct exchange *exchange, unsigned status);
 
 /* Writes the address of the exchange's client. */
@@ -246,9 +234,9 @@ enum http_phase {
     HTTP_PHASE_RESERVE,  /* The request waited for KV memory of its token machine. */
     HTTP_PHASE_PROMPT,   /* The prompt machine computed the prompt. */
     HTTP_PHASE_TRANSFER, /* KV was still sent after the first token. */
-    HTTP_PHASE_RESUME,   /* A machine was lost or memory was short, and the answer waited. */
+    HTTP_PHASE_RESUME,   /* The answer waited to be resumed. */
     HTTP_PHASE_DECODE,   /* The token machine generated the answer. */
-    HTTP_PHASE_SEND,     /* The client read the rest of the answer. */
+    HTTP_PHASE_SEND,     /* The rest of the time: the client read the rest of the answer. */
     HTTP_PHASE_COUNT
 };
 
@@ -259,10 +247,8 @@ struct http_record {
     const struct completion_facts *facts; /* answer_id is empty if there was no completion. */
     const char *path;                     /* Path of the route. */
     const char *key_name;                 /* Name of the API key; empty = none. */
-    /* As in completion_facts, but "error" if the status is 400 or higher; NULL = completion_open
-     * was not called. */
-    const char *finish;
-    const char *error; /* Message of the error; empty = none. */
+    const char *finish; /* As in completion_facts, or "error"; NULL = there was no completion. */
+    const char *error;  /* Message of the error; empty = none. */
     char client[LIMIT_ADDRESS_BYTES];
     unsigned status;        /* 0 = the client left before it had an answer. */
     int64_t total_us;       /* From the arrival of the headers to the response's end. */
@@ -271,13 +257,12 @@ struct http_record {
 };
 
 /* Writes the access log's line and the spans of a request that has ended, and logs a slow request.
- * Does nothing for routes other than HTTP_KEY, on http/admin_socket, for a browser's OPTIONS
- * requests, and for clients without a valid key if there are keys. Call it when the completion is
- * closed. */
+ * Call it when the completion is closed. Only requests for routes with HTTP_KEY are recorded. If
+ * there are keys, only requests with a valid key are recorded. Requests over http/admin_socket and
+ * a browser's OPTIONS requests are not recorded. */
 void http_record_write(struct exchange *exchange);
-/* Sets in the metrics how many answers wait for the ledger, and adds the lines that the access log
- * has dropped, the answers that the ledger has lost and the spans that were dropped. Logs when
- * losses begin, and when the ledger takes no lines or takes them again. */
+/* Updates the metrics about the ledger, the access log and the spans. Logs when losses begin, and
+ * when the ledger takes no lines or takes lines again. */
 void http_records_turn(struct http *h);
 
 /* --- record_text.c, record_spans.c --- */
@@ -291,24 +276,23 @@ void http_record_json(const struct http_record *record, struct text *out);
 void http_record_line(const struct http_record *record, struct text *out);
 /* Appends the sentence that says where the time of a slow request went. */
 void http_record_slow(const struct http_record *record, struct text *out);
-/* Appends the record as spans of OTLP (JSON objects, separated by commas): one span of the request,
- * and one of each phase that took time. ids: 128 random bits. Returns the number of spans. */
+/* Appends the record as spans of OTLP (JSON objects, separated by commas): a span of the request,
+ * and a span of each phase that took time. ids: 128 random bits. Returns the number of spans. */
 uint32_t http_record_spans(const struct http_record *record, const uint64_t ids[2],
                            struct text *out);
 
 /* --- headers.c --- */
 
 /* Checks the headers of a request, such as its access, method and size. Sets body_expected,
- * is_preflight, and the fields about the API key and the administrator. If it returns false, *error
- * is the answer. */
+ * is_preflight, and the fields about the API key and the administrator. Returns false, with the
+ * answer in *error, if the request is refused. */
 bool http_headers_check(struct exchange *exchange, const char *url, const char *method,
                         struct api_error *error);
 /* Fills *error with the answer to a body that is too large. Returns false. */
 bool http_body_too_large(struct exchange *exchange, struct api_error *error);
-/* Returns true if `bytes` more bytes of a body, which then has body_bytes bytes, may be stored; if
- * not, *error is a 503. All bodies together may have http/bodies_bytes_max bytes, or
- * http/body_bytes_max if that is more. Bodies up to HTTP_LARGE_BYTES may use a sixteenth more, so
- * that large bodies do not keep small bodies out. */
+/* Returns false, with a 503 in *error, if there is no room for `bytes` more bytes of a body, which
+ * then has body_bytes bytes. All bodies together may have http/bodies_bytes_max bytes, or
+ * http/body_bytes_max if that is more. Bodies up to HTTP_LARGE_BYTES may use a sixteenth more. */
 bool http_bodies_fit(const struct http *h, uint64_t body_bytes, uint64_t bytes,
                      struct api_error *error);
 
@@ -316,8 +300,8 @@ bool http_bodies_fit(const struct http *h, uint64_t body_bytes, uint64_t bytes,
 
 /* Returns true if http/web_origins names the site `origin`; "*" names no site. */
 bool http_web_origin_named(const struct exchange *exchange, const char *origin);
-/* Returns true if a browser asks with the method OPTIONS whether a page of another site may send a
- * request, and the page may. */
+/* Returns true for a browser's OPTIONS request that asks whether a page of another site may send a
+ * request, if the page may. */
 bool http_web_is_preflight(const struct exchange *exchange, const char *method);
 /* Adds the headers that let a web page of another site read the response, if it may. */
 void http_web_headers_add(const struct exchange *exchange, struct MHD_Response *response);
@@ -326,18 +310,16 @@ void http_web_answer_add(const struct exchange *exchange, struct MHD_Response *r
 
 /* --- access.c --- */
 
-/* Returns true if this client may use exchange->route. If there are API keys, sets
- * exchange->api_key_index, except for routes that are open to all and on http/admin_socket. If it
- * returns false, *error is a 401 or 403. */
+/* Returns false, with a 401 or 403 in *error, if the client may not use exchange->route. If there
+ * are API keys, sets the fields about the key, except for HTTP_OPEN and on http/admin_socket. */
 bool http_access_check(struct exchange *exchange, struct api_error *error);
-/* Checks again when the body has arrived, and when a text thread has read it: returns true if the
- * exchange has no key, or its key was not revoked and still has the right. If it returns false,
- * *error is a 401 or 403. */
+/* Returns false, with a 401 or 403 in *error, if the exchange's key was revoked or has lost the
+ * right. Call it when the body has arrived, and when a text thread has read the body. */
 bool http_access_check_again(struct exchange *exchange, struct api_error *error);
 bool http_peer_is_loopback(const struct exchange *exchange);
 
-/* Writes the text of /health. Administrators get the text of gateway_health_text, which names
- * missing machines; other clients get the text of gateway_health_summary. */
+/* Writes the text of /health: gateway_health_text for administrators, gateway_health_summary for
+ * other clients. */
 void http_health_text(struct exchange *exchange, char *out, size_t capacity);
 
 /* --- exchange.c --- */
@@ -350,17 +332,17 @@ enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, c
 /* Callback of libmicrohttpd: the response was sent, or the connection has ended. */
 void http_on_completed(void *self, struct MHD_Connection *connection, void **state,
                        enum MHD_RequestTerminationCode reason);
-/* The function `answer` of routes for completions: calls http_text_begin, or answers with a 503
+/* Answers a request for a completion or embeddings: calls http_text_begin, or answers with a 503
  * (http->refuses, http->was_ready). */
 enum MHD_Result http_answer_completion(struct exchange *exchange,
                                        const struct http_text_kind *kind);
-/* Opens a completion, and takes over its input. Answers if that fails or the HTTP status is known;
- * otherwise suspends the connection. */
+/* Opens a completion, and takes over `input`. Answers if the completion cannot be opened or the
+ * HTTP status is known; otherwise suspends the connection. */
 enum MHD_Result http_completion_begin(struct exchange *exchange, struct served_model *model,
                                       struct completion_input *input);
 /* Begins to watch whether the client of a suspended connection goes away. */
 void http_exchange_watch(struct exchange *exchange);
-void http_exchange_unwatch(struct exchange *exchange); /* Ends to watch. */
+void http_exchange_unwatch(struct exchange *exchange); /* Ends http_exchange_watch. */
 void http_exchange_suspend(struct exchange *exchange); /* Suspends the connection. */
 /* Resumes the connection, if it is suspended. */
 void http_exchange_resume(struct exchange *exchange);

@@ -1,13 +1,11 @@
 /* text_jobs: owns the text threads and the queue of their jobs. A job works on the text of a
  * request (JSON, chat templates, tokens), so that a large body does not delay the event loop.
- * server/http/ makes every call on the gateway's event loop thread; the text threads run the jobs.
- * The part does not know what a job does. The caller owns the memory of jobs.
+ * server/http/ calls the functions on the gateway's event loop thread. The caller owns the memory
+ * of jobs. The part does not know what a job does.
  *
- * A tenant is an API key; all requests without a key are one tenant. A thread takes the oldest job
- * of the tenant whose last job began longest ago. So a tenant with many jobs delays another tenant
- * only by the jobs that are running. With two threads or more, one thread takes only jobs that are
- * not large. The others take all jobs, and have a lower priority in the operating system. So large
- * jobs do not delay small jobs. */
+ * A *tenant* is an API key; all requests without a key are one tenant. A thread takes the oldest
+ * job of the tenant whose last job began longest ago. With two threads or more, one thread takes no
+ * large jobs, so that large jobs do not delay small jobs. */
 #ifndef SERVER_HTTP_TEXT_JOBS_H
 #define SERVER_HTTP_TEXT_JOBS_H
 
@@ -21,7 +19,7 @@
 /* A job. The caller sets all fields except `next`. */
 struct text_job {
     void (*run)(struct text_job *job); /* Does the job; called on a text thread. */
-    uint32_t tenant; /* Number of the tenant. Numbers that are equal modulo 512 are one tenant. */
+    uint32_t tenant; /* Number of the tenant; numbers that are equal modulo 512 are one tenant. */
     bool is_large;   /* The job may take long. */
     struct text_job *next; /* Used by text_jobs.c only. */
 };
@@ -31,18 +29,18 @@ struct text_jobs;
 /* Starts `thread_count` threads, ≥ 1. On failure returns ST_NO_MEMORY or ST_NO_RESOURCE, with the
  * reason in *error. */
 enum status text_jobs_open(uint32_t thread_count, struct text_jobs **out, struct error *error);
-/* Waits until the running jobs have ended, and ends the threads. Queued jobs are not run. After
- * this call, collect all jobs with text_jobs_done, and call text_jobs_close. */
+/* Waits until the running jobs have ended, and ends the threads. Queued jobs are not run, but
+ * text_jobs_done returns them. */
 void text_jobs_stop(struct text_jobs *jobs);
 void text_jobs_close(struct text_jobs *jobs); /* Requires text_jobs_stop. NULL is fine. */
 
 /* Returns a descriptor for epoll, which is readable while text_jobs_done may return a job. */
 int text_jobs_fd(const struct text_jobs *jobs);
-/* Queues a job. Returns false if TEXT_JOBS_QUEUED_MAX jobs are queued, or after text_jobs_stop. The
- * job's memory must stay valid until text_jobs_done has returned the job or text_jobs_cancel has
- * returned true. */
+/* Queues a job, whose memory must stay valid until text_jobs_done has returned the job or
+ * text_jobs_cancel has returned true. Returns false if TEXT_JOBS_QUEUED_MAX jobs are queued, or
+ * after text_jobs_stop. */
 bool text_jobs_add(struct text_jobs *jobs, struct text_job *job);
-/* Removes a job from the queue. Returns false if the job runs or has run: text_jobs_done will
+/* Removes a job from the queue. Returns false if the job is not in the queue: text_jobs_done will
  * return it. */
 bool text_jobs_cancel(struct text_jobs *jobs, struct text_job *job);
 /* Returns a job that has run, or that was queued when text_jobs_stop was called; NULL = none. */

@@ -1,9 +1,6 @@
-/* metrics_internal: the structs and functions that the files of server/metrics/ share. metrics.c
- * stores most figures. render.c writes the page; versions.c, kv.c, stages.c, others.c, slo.c and
- * process.c write parts of the page, and store some figures of these parts. problems.c finds the
- * present problems. Only these files
- * include this header; callers use metrics.h. Everything runs on the gateway's event loop thread.
- * Only process.c measures: the gateway's own process. */
+/* metrics_internal: the structs and functions that the files of server/metrics/ share. Callers use
+ * metrics.h. Everything runs on the gateway's event loop thread. These files measure nothing except
+ * the gateway's own process. */
 #ifndef SERVER_METRICS_INTERNAL_H
 #define SERVER_METRICS_INTERNAL_H
 
@@ -13,15 +10,15 @@
 
 #define METRICS_HTTP_CODES 600
 
-/* The figures of one machine, from the messages STATS, ABOUT and LOADS and from the gateway. */
+/* The figures of one machine. */
 struct metrics_machine {
     bool up;                           /* The machine is connected. */
     bool pool_known;                   /* `pool` was set. */
     uint32_t pool;                     /* Current pool, as in metrics_machine_pool_set. */
     uint64_t moves;                    /* Changes of `pool`. */
     uint64_t losses;                   /* Changes of `up` to false. */
-    bool gauges_known;                 /* A STATS has arrived since `up` changed. */
-    bool counters_known;               /* A STATS has arrived. */
+    bool gauges_known;                 /* STATS has arrived since metrics_machine_up_set. */
+    bool counters_known;               /* STATS has arrived. */
     struct message_about about;        /* The latest ABOUT; empty texts = none. */
     struct message_stats latest_stats; /* The latest STATS. */
     /* Sums of the counters of the machine's earlier processes. */
@@ -30,10 +27,10 @@ struct metrics_machine {
     struct message_load *loads; /* The latest loads of the stage processes. */
 };
 
-/* Most different texts in metrics.paths. A link stores the index of its text in one byte. */
+/* Most texts in metrics.paths. */
 #define METRICS_PATHS 64
 
-/* Values in metrics.links. METRICS_LINK_UP + i = the link is up; paths[i] says how KV travels. */
+/* Values in metrics.links. METRICS_LINK_UP + i = the link is up; paths[i] says how KV moves. */
 enum { METRICS_LINK_UNKNOWN, METRICS_LINK_DOWN, METRICS_LINK_UP };
 
 struct metrics_problems; /* See problems.c. */
@@ -44,7 +41,7 @@ struct metrics {
     const struct api_keys *keys;
     char model_name[64];
     char gateway_name[LIMIT_NAME_BYTES];
-    bool follows; /* metrics_leads_set was called last with false. */
+    bool follows; /* Another gateway leads (metrics_leads_set). */
     struct metrics_version versions[METRICS_VERSIONS];
     struct histogram times[METRICS_TIME_COUNT]; /* In seconds. */
     struct histogram prompt_sizes;              /* In tokens. */
@@ -52,17 +49,17 @@ struct metrics {
     bool has_events;                            /* There is an event log. */
     bool has_etcd;                              /* metrics_etcd_set was called. */
     bool reloaded;                              /* metrics_reload_set was called. */
-    struct histogram iterations;     /* Times of the event loop's iterations, in seconds. */
-    uint64_t stalls;                 /* Number of iterations of more than a second. */
-    int64_t stall_us;                /* Time of the latest of these iterations. */
-    double slo_s[METRICS_SLO_COUNT]; /* See metrics_slo_set, in seconds. */
-    bool headroom_known;
+    struct histogram iterations;            /* Times of the event loop's iterations, in seconds. */
+    uint64_t stalls;                        /* Number of iterations of more than a second. */
+    int64_t stall_us;                       /* Duration of the latest iteration in `stalls`. */
+    double slo_s[METRICS_SLO_COUNT];        /* See metrics_slo_set, in seconds. */
+    bool headroom_known;                    /* `headroom` is set. */
     double headroom[METRICS_SLO_COUNT + 1]; /* See metrics_headroom_set. */
-    /* Numbers of answers that missed [0] and met [1] each limit; the last row: all limits. */
+    /* [limit][0] = answers that missed the limit, [limit][1] = met it; last row: all limits. */
     uint64_t slo_answers[METRICS_SLO_COUNT + 1][2];
     uint64_t refused[METRICS_REFUSAL_COUNT];
     uint64_t values[METRICS_VALUE_COUNT];
-    uint64_t http_codes[METRICS_HTTP_CODES]; /* [0] counts codes out of range. */
+    uint64_t http_codes[METRICS_HTTP_CODES]; /* Responses by status code; [0] = codes from 600. */
     uint64_t ended[METRICS_REASON_COUNT];
     struct metrics_machine machines[LIMIT_MACHINES];
     /* Counters of removed machines, for sums over all machines. */
@@ -70,20 +67,19 @@ struct metrics {
     uint32_t path_count;
     char paths[METRICS_PATHS][64];                          /* Texts of metrics_link_set. */
     uint8_t links[LIMIT_MACHINES][LIMIT_MACHINES];          /* [prompt machine][token machine] */
-    float link_bytes_per_s[LIMIT_MACHINES][LIMIT_MACHINES]; /* As `links`; 0 = not measured. */
+    float link_bytes_per_s[LIMIT_MACHINES][LIMIT_MACHINES]; /* Same indices; 0 = not measured. */
 };
 
-/* Bounds of histograms of times: four per decade, from ten microseconds (a short transfer through
- * shared memory) to three minutes (a prompt in a long queue). */
+/* Bounds of histograms of times: four per decade, from 10 µs to 3 minutes. */
 #define METRICS_TIME_FIRST_S 0.00001
 #define METRICS_TIME_FACTOR  1.7782794100389228
 #define METRICS_TIME_BUCKETS 30
 
-/* Returns a machine's counters, summed over all its processes, and its latest gauges. */
+/* Returns a machine's counters, summed over its processes so far, and its latest gauges. */
 struct message_stats metrics_counters(const struct metrics *m, uint32_t machine);
 
-/* Groups of metric families. common/counters.h names the group of each family. A *family* is what
- * Prometheus calls the samples of one metric. */
+/* Groups of metric families (common/counters.h). A *family* is what Prometheus calls the samples of
+ * one metric. */
 enum metrics_group {
     METRICS_GROUP_HIDDEN, /* Not on the page, or a part of another family. */
     METRICS_GROUP_LOAD,
@@ -103,7 +99,7 @@ enum metrics_group {
 struct metrics_row {
     uint32_t bits; /* Width of the field: 32 or 64. */
     size_t offset; /* Offset of the field. */
-    double factor; /* Converts the field's unit to the family's. */
+    double factor; /* Value of the family / value of the field. */
     enum metrics_group group;
     const char *type;   /* Text after TYPE, such as "counter". */
     const char *family; /* Name of the family. */
@@ -115,10 +111,10 @@ struct metrics_row {
 
 /* ---- problems.c ---- */
 
-/* Returns ST_NO_MEMORY on failure. */
+/* Opens m->problems. Returns ST_NO_MEMORY on failure. */
 enum status metrics_problems_open(struct metrics *m);
 void metrics_problems_close(struct metrics *m);
-/* Forgets the problems of a machine that was removed. */
+/* Forgets the problems of a removed machine. */
 void metrics_problems_forget(struct metrics *m, uint32_t machine);
 
 /* ---- render.c ---- */
@@ -132,35 +128,35 @@ double metrics_row_value(const struct metrics_row *row, const void *values);
 void metrics_family(struct text *out, const char *name, const char *type, const char *help);
 /* Appends `before`, then NAME="VALUE" with escapes. */
 void metrics_label_add(struct text *out, const char *before, const char *name, const char *value);
-/* Appends machine="…",pool="…". The pool is that of the machine's config. */
+/* Appends machine="…",pool="…", with the pool of the machine's config. */
 void metrics_machine_labels(struct text *out, const struct metrics *m, uint32_t machine);
 /* Appends " VALUE\n". */
 void metrics_value_add(struct text *out, double value);
-/* Appends a whole line of a family, with vLLM's labels. */
+/* Appends a line of a family, with vLLM's labels. */
 void metrics_vllm_sample(struct text *out, const struct metrics *m, const char *name, double value);
-/* Appends a whole line of a family, with the labels of a machine. */
+/* Appends a line of a family, with the labels of a machine. */
 void metrics_machine_sample(struct text *out, const struct metrics *m, const char *name,
                             uint32_t machine, double value);
 
-/* Appends the bound of a bucket as the label `le` has it: "0.3162", "0.5". */
+/* Writes the bound of a bucket as the label `le` has it: "0.3162", "0.5". */
 void metrics_bound_write(double bound, char out[32]);
 
-/* Each render function appends its part of the page. */
+/* The functions …_render append parts of the page. */
 
 /* slo.c */
 void metrics_slo_render(struct text *out, const struct metrics *m);
 
 /* process.c */
 void metrics_process_render(struct text *out, const struct metrics *m);
-/* Returns the gateway's open files as a part of the most that it may have; 0 = not known. */
+/* Returns the gateway's number of open files, divided by its limit; 0 = not known. */
 double metrics_process_files(void);
 
 /* versions.c */
 void metrics_versions_render(struct text *out, const struct metrics *m);
 
 /* kv.c */
-/* Returns the share of the KV blocks of token machines and mixed machines that are in use and not
- * only cached; 1 = all. */
+/* Returns the share of the KV blocks of token machines and mixed machines that are neither free nor
+ * cached; 1 = all. */
 double metrics_kv_usage(const struct metrics *m);
 void metrics_kv_render(struct text *out, const struct metrics *m);
 

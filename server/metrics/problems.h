@@ -1,18 +1,15 @@
-/* metrics_problems: the list of the kinds of problems that a gateway reports to its operator. Each
- * kind has the name of an alarm of deploy/prometheus/cleave-alarms.yaml. Once a second problems.c
- * decides which problems there are, so that `cleave status` and the page of GET / show them without
- * a Prometheus. A problem is shown when its condition has held for hold_s seconds. The alarm
- * CleaveGatewayDown has no kind, because a gateway cannot report its own end. Only problems.c
- * includes this header; it runs on the gateway's event loop thread. This header has constants
- * only. */
+/* metrics_problems: the kinds of problems that a gateway reports to its operator, in `cleave
+ * status` and on the page of GET /. problems.c looks for them on the gateway's event loop thread.
+ * This header has constants only. A kind has the name of an alarm of
+ * deploy/prometheus/cleave-alarms.yaml. The alarm CleaveGatewayDown has no kind, because a gateway
+ * cannot report its own end. */
 #ifndef SERVER_METRICS_PROBLEMS_H
 #define SERVER_METRICS_PROBLEMS_H
 
-/* X(NAME, scope, severity, hold_s, alarm, what_to_do). scope: GATEWAY = at most one problem of this
- * kind; MACHINE = at most one for each machine. hold_s: > 0 for conditions that hold for a moment
- * under ordinary load. what_to_do: the last column of the table "At three o'clock" of
- * docs/operation.md. tests/deploy/alarms_test.py compares this list with the alarms and with that
- * table. */
+/* X(NAME, scope, severity, hold_s, alarm, what_to_do), the worst first. scope: GATEWAY = at most
+ * one problem of this kind; MACHINE = at most one for each machine. hold_s: seconds for which the
+ * condition must hold before the problem is shown. what_to_do: the last column of the table "At
+ * three o'clock" of docs/operation.md. */
 #define METRICS_PROBLEMS(X)                                                                        \
     X(NOT_READY, GATEWAY, critical, 0, CleaveNotReady,                                             \
       "start or mend the machines that are missing")                                               \

@@ -31,7 +31,7 @@ MAY_INCLUDE = {
     "host": {"common", "config"},
     "scheduler/cluster": {"common", "scheduler"},
     "scheduler/machine": {"common", "scheduler"},
-    "scheduler": {"common", "config", "scheduler/cluster", "scheduler/machine"},
+    "scheduler": FORMATS | {"scheduler/cluster", "scheduler/machine"},
     "events": {"common", "scheduler"},
     "compute": {"common"},
     "model/file": {"common", "compute"},

@@ -85,6 +85,17 @@ static void check_times(const struct profile *p)
     CHECK(near(profile_stage_prompt_us(p, cpu, 1, 2, 10, 0, 2), 20 + 3.25));
     CHECK(near(profile_stage_token_us(p, cpu, 1, 3, 1, 0), 10 + 3.25 + 100));
     CHECK(near(profile_stage_token_us(p, gpu, 0, 1, 2, 0), 1 + 1.5));
+    /* 8 prompt tokens at context 5 and 2 decodes: 10 rows that read 8 * (5 + 4) positions, which is
+     * one prompt of 10 tokens at context 2.2; and the attention of the decodes. */
+    const struct profile_work mixed = {8, 5, 1, 2, 40}, none = {0};
+    CHECK(near(profile_stage_us(p, cpu, 0, 3, &mixed),
+               profile_stage_prompt_us(p, cpu, 0, 3, 10, 2.2, 3) +
+                   profile_token_us(p, cpu, 0, 3, 2, 40) - profile_token_us(p, cpu, 0, 3, 2, 0)));
+    CHECK(near(profile_stage_us(p, cpu, 0, 3, &(struct profile_work){10, 0, 2, 0, 0}),
+               profile_stage_prompt_us(p, cpu, 0, 3, 10, 0, 2)));
+    CHECK(near(profile_stage_us(p, cpu, 1, 3, &(struct profile_work){0, 0, 0, 1, 0}),
+               profile_stage_token_us(p, cpu, 1, 3, 1, 0)));
+    CHECK(profile_stage_us(p, cpu, 0, 3, &none) == 0);
     CHECK(near(profile_curve_us(&cpu->vocabulary, 4), 130) &&
           near(profile_curve_us(&cpu->vocabulary, 0), 100));
 }

@@ -46,7 +46,7 @@ static void child_run(const struct model_file *file, const char *device, uint32_
         if (atomic_load(decode))
             profile_step_token(step, STEP_SEQUENCES, STEP_CONTEXT, &times);
         else
-            profile_step_prompt(step, PROMPT_TOKENS, PROMPT_CONTEXT, &times);
+            profile_step_prompt(step, PROMPT_TOKENS, PROMPT_CONTEXT, 0, &times);
     }
 }
 

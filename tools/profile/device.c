@@ -71,6 +71,15 @@ static void report(const struct measuring *m, const struct profile_point *point)
     m->options->progress(m->options->self, what, used < all ? used / all : 1, all);
 }
 
+static void compute(struct profile_step *step, const struct profile_point *point,
+                    struct profile_step_times *out)
+{
+    if (point->prompt)
+        profile_step_prompt(step, point->rows, point->context, point->decodes, out);
+    else
+        profile_step_token(step, point->rows, point->context, out);
+}
+
 static void visit(struct measuring *m, struct profile_point *point)
 {
     struct profile_step_times unused = {0};
@@ -79,11 +88,9 @@ static void visit(struct measuring *m, struct profile_point *point)
     /* Run once without measuring: caches and clock speeds are still set by another point, and a GPU
      * chooses kernels for a new shape. */
     if (profile_point_weight(point) < 100 || device_name_gpu(m->options->device, NULL))
-        (point->prompt ? profile_step_prompt : profile_step_token)(m->step, point->rows,
-                                                                   point->context, &unused);
+        compute(m->step, point, &unused);
     for (uint32_t i = 0; i < VISIT_MAX && point->sample_count < PROFILE_SAMPLES_MAX; i++) {
-        (point->prompt ? profile_step_prompt : profile_step_token)(
-            m->step, point->rows, point->context, &point->samples[point->sample_count++]);
+        compute(m->step, point, &point->samples[point->sample_count++]);
         if (clock_now_us(&clock_system) - begin_us > VISIT_US)
             break;
     }
@@ -142,6 +149,7 @@ static void describe_model(const struct measuring *m, struct profile *p)
     p->model.tied = weights->tied;
     p->model.kv_bytes_per_token =
         h->kv_head_count * compute_kv_token_bytes(h->head_dim, profile_step_kv_dtype(m->step));
+    p->model.vocabulary_layers = model_vocabulary_layers(h);
     p->model.kv_copied = h->latent.rank != 0;
     p->model.groups = model_layer_groups(h);
     p->model.boundary_bytes_per_token = h->hidden * sizeof(float);
@@ -253,7 +261,7 @@ static enum status open_step_with(struct measuring *m, const struct model_hyper 
         .device = m->options->device,
         .threads = m->options->threads / m->options->ranks,
         .ranks = &m->ranks,
-        .rows_max = tokens > batch ? tokens : batch,
+        .rows_max = tokens + batch,
         .sequences_max = batch,
         .prompt_tokens_max = tokens + plan->prompt_contexts[plan->prompt_context_count - 1],
         .decode_tokens_max = decode_tokens,
@@ -287,7 +295,7 @@ static void rank_run(void *self, struct profile_ranks *ranks)
                                                      .prompt_tokens_max = order.prompt_tokens_max,
                                                      .decode_tokens_max = order.decode_tokens_max};
         if (order.kind == PROFILE_PROMPT)
-            profile_step_prompt(step, order.rows, order.context, &unused);
+            profile_step_prompt(step, order.rows, order.context, order.decodes, &unused);
         else if (order.kind == PROFILE_TOKEN)
             profile_step_token(step, order.rows, order.context, &unused);
         else if (profile_step_open(&options, &step, &error) != ST_OK)

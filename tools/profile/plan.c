@@ -15,6 +15,7 @@ struct checked {
     bool prompt;
     uint32_t rows;
     uint32_t context;
+    uint32_t decodes;
 };
 
 struct selection {
@@ -24,7 +25,7 @@ struct selection {
     struct axis token_contexts;
     uint32_t check_count;
     /* Points whose whole steps are compared with the sum of their parts: between the other points,
-     * and at some of them. */
+     * at some of them, and with decodes beside a prompt. */
     struct checked checks[PROFILE_CHECKS_MAX];
 };
 
@@ -38,13 +39,16 @@ static const struct selection all = {
     .prompt_contexts = {3, {0, 1024, 4096}},
     .batches = {8, {1, 2, 4, 8, 16, 32, 64, 128}},
     .token_contexts = {3, {0, 256, 1024}},
-    .check_count = 12,
+    .check_count = 15,
     .checks = {{true, 128, 0},
                {true, 512, 0},
                {true, 300, 0},
                {true, 80, 500},
                {true, 640, 300},
                {true, 512, 2560},
+               {true, 48, 0, 4},
+               {true, 96, 0, 16},
+               {true, 256, 300, 8},
                {false, 1, 0},
                {false, 1, 700},
                {false, 6, 128},
@@ -59,11 +63,13 @@ static const struct selection of_gpu = {
     .prompt_contexts = {3, {0, 1024, 4096}},
     .batches = {10, {1, 2, 4, 8, 16, 24, 32, 64, 128, 256}},
     .token_contexts = {4, {0, 256, 1024, 4096}},
-    .check_count = 8,
+    .check_count = 10,
     .checks = {{true, 512, 0},
                {true, 2048, 0},
                {true, 1500, 300},
                {true, 300, 2000},
+               {true, 512, 0, 16},
+               {true, 1024, 0, 64},
                {false, 1, 0},
                {false, 1, 2000},
                {false, 12, 600},
@@ -74,8 +80,8 @@ static const struct selection quick = {
     .prompt_contexts = {2, {0, 128}},
     .batches = {2, {1, 4}},
     .token_contexts = {2, {0, 128}},
-    .check_count = 4,
-    .checks = {{true, 64, 0}, {true, 40, 60}, {false, 1, 0}, {false, 3, 60}},
+    .check_count = 5,
+    .checks = {{true, 64, 0}, {true, 40, 60}, {true, 32, 0, 2}, {false, 1, 0}, {false, 3, 60}},
 };
 
 static uint32_t values_up_to(const struct axis *axis, uint32_t limit, uint32_t *out)
@@ -87,18 +93,19 @@ static uint32_t values_up_to(const struct axis *axis, uint32_t limit, uint32_t *
     return used;
 }
 
-static struct profile_point *point_add(struct profile_plan *plan, bool prompt, uint32_t rows,
-                                       uint32_t context)
+static struct profile_point *point_add(struct profile_plan *plan, const struct checked *what)
 {
     for (uint32_t i = 0; i < plan->point_count; i++) {
         struct profile_point *p = &plan->points[i];
-        if (p->prompt == prompt && p->rows == rows && p->context == context)
+        if (p->prompt == what->prompt && p->rows == what->rows && p->context == what->context &&
+            p->decodes == what->decodes)
             return p;
     }
     struct profile_point *point = &plan->points[plan->point_count++];
-    point->prompt = prompt;
-    point->rows = rows;
-    point->context = context;
+    point->prompt = what->prompt;
+    point->rows = what->rows;
+    point->context = what->context;
+    point->decodes = what->decodes;
     return point;
 }
 
@@ -107,7 +114,12 @@ static bool check_fits(const struct profile_plan *plan, const struct checked *ch
 {
     if (check->prompt)
         return check->rows <= plan->tokens[plan->token_count - 1] &&
-               check->context <= plan->prompt_contexts[plan->prompt_context_count - 1];
+               check->context <= plan->prompt_contexts[plan->prompt_context_count - 1] &&
+               check->decodes < plan->batches[plan->batch_count - 1] &&
+               (check->decodes == 0 ||
+                check->rows + check->context +
+                        check->decodes * (PROFILE_CHECK_DECODE_CONTEXT + 1) <=
+                    decode_tokens_max);
     return check->rows <= plan->batches[plan->batch_count - 1] &&
            check->context <= plan->token_contexts[plan->token_context_count - 1] &&
            check->rows * check->context <= decode_tokens_max;
@@ -137,15 +149,16 @@ enum status profile_plan_open(uint32_t context_tokens, uint32_t decode_tokens_ma
     for (uint32_t i = 0; i < plan->token_count; i++)
         for (uint32_t c = 0; c < plan->prompt_context_count; c++)
             if (plan->tokens[i] * plan->prompt_contexts[c] <= pairs_max)
-                point_add(plan, true, plan->tokens[i], plan->prompt_contexts[c]);
+                point_add(plan,
+                          &(struct checked){true, plan->tokens[i], plan->prompt_contexts[c], 0});
     for (uint32_t i = 0; i < plan->batch_count; i++)
         for (uint32_t c = 0; c < plan->token_context_count; c++)
             if (plan->batches[i] * plan->token_contexts[c] <= decode_tokens_max)
-                point_add(plan, false, plan->batches[i], plan->token_contexts[c]);
+                point_add(plan,
+                          &(struct checked){false, plan->batches[i], plan->token_contexts[c], 0});
     for (uint32_t i = 0; i < s->check_count; i++)
         if (check_fits(plan, &s->checks[i], decode_tokens_max))
-            point_add(plan, s->checks[i].prompt, s->checks[i].rows, s->checks[i].context)->checks =
-                true;
+            point_add(plan, &s->checks[i])->checks = true;
     return ST_OK;
 }
 
@@ -158,6 +171,6 @@ double profile_point_weight(const struct profile_point *point)
 {
     /* For a small model: 1000 tokens of context make a row half as expensive again. A step of few
      * rows reads all weights, which takes as long as ten or twenty rows. */
-    double rows = point->rows + (point->prompt ? 10 : 20);
+    double rows = point->rows + point->decodes + (point->prompt ? 10 : 20);
     return rows * (1 + (point->context + (point->prompt ? point->rows / 2.0 : 0)) / 2000);
 }

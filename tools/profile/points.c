@@ -65,7 +65,8 @@ static const struct profile_point *point_find(const struct profile_plan *plan, b
 {
     for (uint32_t i = 0; i < plan->point_count; i++) {
         const struct profile_point *p = &plan->points[i];
-        if (p->prompt == prompt && p->rows == rows && p->context == context && p->sample_count > 0)
+        if (p->prompt == prompt && p->rows == rows && p->context == context && p->decodes == 0 &&
+            p->sample_count > 0)
             return p;
     }
     return NULL;
@@ -200,6 +201,8 @@ static double part_median(const struct profile_plan *plan, enum part part, uint3
     for (uint32_t i = 0; i < plan->point_count; i++) {
         const struct profile_point *point = &plan->points[i];
         uint32_t counted = part == PART_LAST && point->prompt ? 1 : point->rows;
+        if (point->decodes > 0)
+            continue;
         for (uint32_t k = 0; (rows == 0 || counted == rows) && k < point->sample_count; k++)
             timings.times[timings.count++] = part_of(&point->samples[k], part);
     }
@@ -242,15 +245,21 @@ static void checks_fill(const struct profile_plan *plan, const struct profile *p
         if (!point->checks || point->sample_count == 0)
             continue;
         const struct timings wholes = point_wholes(point, room);
+        const struct profile_work prompt = {.prompt_tokens = point->rows,
+                                            .prompt_context = point->context,
+                                            .prompts_ending = 1,
+                                            .decodes = point->decodes,
+                                            .decode_context = PROFILE_CHECK_DECODE_CONTEXT};
+        const struct profile_work decodes = {.decodes = point->rows,
+                                             .decode_context = point->context};
         struct profile_check *check = &d->checks[d->check_count++];
         *check = (struct profile_check){
             .prompt = point->prompt,
             .rows = point->rows,
             .context = point->context,
+            .decodes = point->decodes,
             .measured_us = timings_quantile(&wholes, 0.5),
-            .sum_us = point->prompt
-                          ? profile_stage_prompt_us(p, d, 0, layers, point->rows, point->context, 1)
-                          : profile_stage_token_us(p, d, 0, layers, point->rows, point->context)};
+            .sum_us = profile_stage_us(p, d, 0, layers, point->prompt ? &prompt : &decodes)};
     }
 }
 

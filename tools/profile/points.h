@@ -16,6 +16,7 @@ struct profile_point {
     bool checks;      /* Compare the batch's time with the time that the profile gives for it. */
     uint32_t rows;    /* Tokens of the prompt, or sequences of the decode step. */
     uint32_t context; /* Cached tokens of each sequence before the batch. */
+    uint32_t decodes; /* With `prompt`: decodes in the batch; such a point only checks. */
     uint32_t sample_count;
     struct profile_step_times samples[PROFILE_SAMPLES_MAX];
 };

@@ -44,8 +44,11 @@ static void checks_print(const struct profile_device *d, FILE *file)
     table_cell_add(&table, "sum / measured");
     for (uint32_t i = 0; i < d->check_count; i++) {
         const struct profile_check *c = &d->checks[i];
-        table_cell_add(&table, "%s of %.0f after %.0f", c->prompt ? "prompt" : "step", c->rows,
-                       c->context);
+        char decodes[32] = "";
+        if (c->decodes > 0)
+            snprintf(decodes, sizeof(decodes), ", %" PRIu32 " decodes", c->decodes);
+        table_cell_add(&table, "%s of %.0f after %.0f%s", c->prompt ? "prompt" : "step", c->rows,
+                       c->context, decodes);
         table_cell_add(&table, "%.0f", c->measured_us);
         table_cell_add(&table, "%.0f", c->sum_us);
         table_cell_add(&table, "%.3f", c->measured_us > 0 ? c->sum_us / c->measured_us : 0);

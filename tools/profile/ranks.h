@@ -19,7 +19,8 @@
 struct profile_order {
     enum { PROFILE_OPEN, PROFILE_PROMPT, PROFILE_TOKEN } kind;
     uint32_t rows;    /* PROFILE_PROMPT: tokens; PROFILE_TOKEN: sequences. */
-    uint32_t context; /* Cached tokens of each sequence. */
+    uint32_t context; /* Cached tokens of the prompt, or of each sequence of the step. */
+    uint32_t decodes; /* PROFILE_PROMPT: decodes in the same batch. */
     /* PROFILE_OPEN: the fields of struct profile_step_options with these names. */
     uint32_t rows_max, sequences_max, prompt_tokens_max, decode_tokens_max;
 };

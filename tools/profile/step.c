@@ -295,22 +295,39 @@ static void sample_set(struct profile_step *s, uint32_t index, uint32_t row, uin
                    .forced_token = COMPUTE_SAMPLE_DRAW}};
 }
 
-void profile_step_prompt(struct profile_step *s, uint32_t tokens, uint32_t context,
-                         struct profile_step_times *out)
+/* Makes sequence `index` generate one token, in the batch's row `row`. */
+static void decode_set(struct profile_step *s, uint32_t index, uint32_t row, uint32_t context,
+                       const uint32_t *blocks)
 {
-    assert(tokens <= s->rows_max &&
-           tokens + context <= s->prompt_blocks * (uint32_t)PROFILE_BLOCK_TOKENS);
+    s->sequences[index] = (struct compute_sequence){
+        .first_row = row, .row_count = 1, .first_position = context, .blocks = blocks};
+    sample_set(s, index, row, context + 1);
+}
+
+void profile_step_prompt(struct profile_step *s, uint32_t tokens, uint32_t context,
+                         uint32_t decodes, struct profile_step_times *out)
+{
+    const uint32_t blocks_each = PROFILE_CHECK_DECODE_CONTEXT / PROFILE_BLOCK_TOKENS + 1;
+    const uint32_t own_blocks =
+        (context + tokens + PROFILE_BLOCK_TOKENS - 1) / PROFILE_BLOCK_TOKENS;
+    assert(tokens + decodes <= s->rows_max && 1 + decodes <= s->sequences_max &&
+           own_blocks <= s->prompt_blocks && own_blocks + decodes * blocks_each <= s->block_count);
     if (!ranks_begin(
-            s, &(struct profile_order){.kind = PROFILE_PROMPT, .rows = tokens, .context = context}))
+            s, &(struct profile_order){
+                   .kind = PROFILE_PROMPT, .rows = tokens, .context = context, .decodes = decodes}))
         return;
     s->sequences[0] = (struct compute_sequence){
         .row_count = tokens, .first_position = context, .blocks = s->blocks};
     sample_set(s, 0, tokens - 1, context + tokens);
-    struct engine_job job = {
-        .token_ids = s->ids,
-        .batch = {.row_count = tokens, .sequence_count = 1, .sequences = s->sequences},
-        .sample_count = 1,
-        .samples = s->samples};
+    for (uint32_t i = 0; i < decodes; i++)
+        decode_set(s, 1 + i, tokens + i, PROFILE_CHECK_DECODE_CONTEXT,
+                   s->blocks + own_blocks + i * blocks_each);
+    struct engine_job job = {.token_ids = s->ids,
+                             .batch = {.row_count = tokens + decodes,
+                                       .sequence_count = 1 + decodes,
+                                       .sequences = s->sequences},
+                             .sample_count = 1 + decodes,
+                             .samples = s->samples};
     run(s, &job, out);
 }
 
@@ -322,13 +339,8 @@ void profile_step_token(struct profile_step *s, uint32_t batch, uint32_t context
     if (!ranks_begin(
             s, &(struct profile_order){.kind = PROFILE_TOKEN, .rows = batch, .context = context}))
         return;
-    for (uint32_t i = 0; i < batch; i++) {
-        s->sequences[i] = (struct compute_sequence){.first_row = i,
-                                                    .row_count = 1,
-                                                    .first_position = context,
-                                                    .blocks = s->blocks + i * blocks_each};
-        sample_set(s, i, i, context + 1);
-    }
+    for (uint32_t i = 0; i < batch; i++)
+        decode_set(s, i, i, context, s->blocks + i * blocks_each);
     struct engine_job job = {
         .token_ids = s->ids,
         .batch = {.row_count = batch, .sequence_count = batch, .sequences = s->sequences},
@@ -359,7 +371,7 @@ static enum status fill_cache(struct profile_step *s, struct error *error)
 {
     struct profile_step_times times;
     profile_step_prompt(s, s->rows_max < PROFILE_BLOCK_TOKENS ? s->rows_max : PROFILE_BLOCK_TOKENS,
-                        0, &times);
+                        0, 0, &times);
     return profile_cache_fill(profile_stamps_state.base, s->compute, &s->kv,
                               profile_stamps_state.layer_count, s->block_count, s->blocks[0],
                               error);

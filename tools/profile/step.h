@@ -10,6 +10,7 @@
 #include "common/status.h"
 #include "model/file/model_file.h"
 #include "model/forward/model.h"
+#include "profile/profile.h"
 #include "tools/profile/ranks.h"
 
 #include <stdint.h>
@@ -89,11 +90,13 @@ uint64_t profile_step_memory_bytes(const struct profile_step *s);
  * all measurements are worthless. */
 enum status profile_step_check(const struct profile_step *s, struct error *error);
 
-/* Computes `tokens` tokens of one prompt after `context` cached tokens; the last row is sampled.
- * Requires that `tokens` and `tokens` + `context` are within the options. Here and in
- * profile_step_token, *out is not written if a rank has ended (profile_step_check). */
+/* Computes `tokens` tokens of one prompt after `context` cached tokens, and in the same batch one
+ * token for each of `decodes` other sequences with PROFILE_CHECK_DECODE_CONTEXT cached tokens. The
+ * last row of each sequence is sampled. Requires that all rows, all sequences, `tokens` +
+ * `context`, and with `decodes` all cached and new tokens of the batch are within the options. Here
+ * and in profile_step_token, *out is not written if a rank has ended (profile_step_check). */
 void profile_step_prompt(struct profile_step *s, uint32_t tokens, uint32_t context,
-                         struct profile_step_times *out);
+                         uint32_t decodes, struct profile_step_times *out);
 /* Computes a decode step without measuring it. Returns the number of experts of a layer that its
  * rows choose together, on average over the layers; 0 = the model has no experts, the device has
  * its own memory, or a rank has ended. Requires what profile_step_token requires. */

@@ -3,7 +3,7 @@
 
 #define MIXED_FACTOR 1.1 /* The factor of Splitwise's simulator. */
 
-static double table_s(const struct cost_curve *curve, const struct sim_work *work)
+static double table_s(const struct cost_curve *curve, const struct profile_work *work)
 {
     double rows = (double)work->prompt_tokens + work->decodes;
     if (work->prompt_tokens == 0)
@@ -12,21 +12,13 @@ static double table_s(const struct cost_curve *curve, const struct sim_work *wor
 }
 
 static double device_s(const struct sim_cost *cost, const struct sim_cost_stage *s,
-                       const struct profile_device *device, const struct sim_work *work)
+                       const struct profile_device *device, const struct profile_work *work)
 {
-    double us = 0;
-    if (work->prompt_tokens > 0)
-        us = profile_stage_prompt_us(cost->profile, device, s->first, s->last, work->prompt_tokens,
-                                     work->prompt_context, work->prompts_ending);
-    if (work->decodes > 0)
-        us += profile_stage_token_us(cost->profile, device, s->first, s->last, work->decodes,
-                                     work->decode_context) -
-              (us > 0 ? device->batch_us : 0);
-    return us / 1e6;
+    return profile_stage_us(cost->profile, device, s->first, s->last, work) / 1e6;
 }
 
 double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, uint32_t replica,
-                        const struct sim_work *work)
+                        const struct profile_work *work)
 {
     const struct sim_cost_stage *s = &cost->stages[stage];
     if (cost->curve != NULL)
@@ -35,7 +27,7 @@ double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, uint32_t re
            (cost->stage_count == 1 ? SIM_COST_BATCH_S : 0);
 }
 
-double sim_cost_busy_slowdown(const struct sim_cost *cost, const struct sim_work *work)
+double sim_cost_busy_slowdown(const struct sim_cost *cost, const struct profile_work *work)
 {
     if (cost->busy_device == NULL)
         return 1;
@@ -53,7 +45,7 @@ uint64_t sim_cost_kv_bytes(const struct sim_cost *cost, uint32_t first, uint32_t
            ((cost->layer_count - cost->windowed_layers) * all + cost->windowed_layers * windowed);
 }
 
-double sim_cost_between_s(const struct sim_cost *cost, const struct sim_work *work)
+double sim_cost_between_s(const struct sim_cost *cost, const struct profile_work *work)
 {
     if (cost->stage_link == NULL || cost->profile == NULL)
         return 0;

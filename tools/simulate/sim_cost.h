@@ -44,30 +44,20 @@ struct sim_cost {
     uint32_t windowed_layers;   /* Number of layers with a window. */
 };
 
-/* The work of a batch. */
-struct sim_work {
-    uint32_t prompt_tokens;  /* Sum over all prompts of the batch. */
-    double prompt_context;   /* Result of profile_batch_context. */
-    uint32_t prompts_ending; /* Prompts that end in the batch, so that a token is sampled. */
-    uint32_t decodes;        /* Decodes of the batch; each computes one token. */
-    double decode_context;   /* Mean over the decodes. */
-};
-
-/* Returns the seconds that a replica of a stage computes for the batch. With a profile, prompts and
- * decodes together cost the sum of both, with the fixed cost of a batch counted once, plus
- * SIM_COST_BATCH_S if there is one stage. With a table, they cost 1.1 times a prompt of the same
- * number of tokens. */
+/* Returns the seconds that a replica of a stage computes for the batch. With a
+ * profile, this is the time of profile_stage_us, plus SIM_COST_BATCH_S if there is one stage. With
+ * a table, prompts and decodes together cost 1.1 times a prompt of the same number of tokens. */
 double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, uint32_t replica,
-                        const struct sim_work *work);
+                        const struct profile_work *work);
 /* Returns the slowdown (≥ 1) of the batch while other machines compute on all other cores; 1 also
  * if the slowdown was not measured. */
-double sim_cost_busy_slowdown(const struct sim_cost *cost, const struct sim_work *work);
+double sim_cost_busy_slowdown(const struct sim_cost *cost, const struct profile_work *work);
 /* Returns the bytes of the KV of the tokens [first, end) in layers without a window, and of the
  * tokens [window_first, end) in layers with a window. */
 uint64_t sim_cost_kv_bytes(const struct sim_cost *cost, uint32_t first, uint32_t end,
                            uint32_t window_first);
 /* Returns the seconds in which the batch's activations move to the next stage; 0 without a profile
  * or without stage_link. */
-double sim_cost_between_s(const struct sim_cost *cost, const struct sim_work *work);
+double sim_cost_between_s(const struct sim_cost *cost, const struct profile_work *work);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "scheduler/options.h"
 #include "scheduler/partition_even.h"
+#include "scheduler/stage_costs.h"
 #include "tools/simulate/splitwise/models.h"
 
 #include <stdlib.h>
@@ -75,24 +76,27 @@ static const char *host_of(const struct profile *profile, const struct config_ma
     return "";
 }
 
-/* Splits the layers if the config does not say how: as a machine without a profile does
- * (machine/executor/stage_costs.c), by the number of layers, plus the vocabulary's share for
- * machines that decode. */
-static enum status layers_split(const struct profile *profile, const struct config_machine *machine,
-                                const struct config_stages *stages, uint32_t *ends,
-                                struct error *error)
+/* Splits the layers as a real machine does (machine/executor/stage_plan.c). */
+static enum status layers_split(const struct profile *profile, const struct config *config,
+                                const struct config_machine *machine,
+                                const struct config_stages *stages, struct sim_host *out,
+                                uint32_t *ends, struct error *error)
 {
-    double costs[LIMIT_LAYERS], speeds[LIMIT_STAGE_PROCESSES];
-    uint32_t layers = profile->model.layer_count, count = 0;
-    double vocabulary = (double)profile->model.vocabulary_bytes;
-    double layer = (double)profile->model.layer_weight_bytes[0];
-    for (uint32_t i = 0; i < layers; i++)
-        costs[i] = 1;
-    for (uint32_t i = 0; i < stages->count; i += stages->stages[i].ranks)
-        speeds[count++] = stages->stages[i].ranks;
-    bool decodes = machine->pool != POOL_PROMPT && layer > 0;
-    return partition_even(costs, layers, 0, decodes ? vocabulary / layer : 0, speeds, count, ends,
-                          error);
+    struct stage_costs costs;
+    const uint32_t layers = profile->model.layer_count;
+    const uint32_t count = stages->stages[stages->count - 1].list_index + 1;
+    if (!stage_costs_use_profile(config, stages)) {
+        stage_costs_by_weights(machine, stages, layers, profile->model.vocabulary_layers, &costs);
+    } else {
+        enum status status =
+            stage_costs_by_profile(config, machine, stages, out->cost.devices[0]->threads, profile,
+                                   "the profile", &costs, error);
+        if (status != ST_OK)
+            return status;
+    }
+    out->micro_batch_tokens = costs.micro_batch_tokens;
+    return partition_even(costs.layers, layers, costs.first_extra, costs.last_extra, costs.speeds,
+                          count, ends, error);
 }
 
 /* Adds a replica of a stage, with all its ranks. Neighbours with the same layers are replicas of
@@ -126,13 +130,15 @@ static const struct profile_device *stage_device(const struct profile *profile,
 }
 
 /* The layers of a rank are those of its stage, and the profile's times are those of all ranks. */
-static enum status stages_read(const struct profile *profile, const struct config_machine *machine,
+static enum status stages_read(const struct profile *profile, const struct config *config,
+                               const struct config_machine *machine,
                                const struct config_stages *stages, struct sim_host *out,
                                struct error *error)
 {
     uint32_t ends[LIMIT_STAGE_PROCESSES], place = 0;
-    enum status status =
-        stages->count > 0 ? layers_split(profile, machine, stages, ends, error) : ST_OK;
+    enum status status = stages->count > 0
+                             ? layers_split(profile, config, machine, stages, out, ends, error)
+                             : ST_OK;
     bool good = true;
     for (uint32_t i = 0; i < stages->count && status == ST_OK; place++) {
         const struct config_stage *stage = &stages->stages[i];
@@ -166,8 +172,9 @@ static uint32_t kv_copies(const struct sim_cost *cost)
     return most;
 }
 
-static enum status machine_fill(const struct profile *profile, const struct config_machine *machine,
-                                struct sim_host *out, struct error *error)
+static enum status machine_fill(const struct profile *profile, const struct config *config,
+                                const struct config_machine *machine, struct sim_host *out,
+                                struct error *error)
 {
     struct config_stages stages;
     const char *host = host_of(profile, machine);
@@ -179,7 +186,7 @@ static enum status machine_fill(const struct profile *profile, const struct conf
         return stages.count > 0 ? ST_NOT_FOUND
                                 : device_missing(machine->device, machine->threads, 1, "", error);
     profile_host(profile, device, out);
-    enum status status = stages_read(profile, machine, &stages, out, error);
+    enum status status = stages_read(profile, config, machine, &stages, out, error);
     if (status != ST_OK)
         return status;
     out->kv_copies = kv_copies(&out->cost);
@@ -193,7 +200,7 @@ static enum status machine_read(struct sim_hosts *hosts, const struct config *co
     struct sim_host *out = &hosts->hosts[hosts->count];
     *out = (struct sim_host){.home = machine->pool};
     snprintf(out->name, sizeof(out->name), "%s", machine->name);
-    enum status status = machine_fill(hosts->profile, machine, out, error);
+    enum status status = machine_fill(hosts->profile, config, machine, out, error);
     if (status != ST_OK)
         error_prefix(error, "%s: machine %s", config->source, machine->name);
     hosts->count += status == ST_OK;

@@ -29,6 +29,8 @@ struct sim_host {
     double link_latency_s; /* Latency to machines on the same host. */
     bool link_given;  /* link_bytes_per_s is the hardware file's rate, to machines on any host. */
     uint32_t threads; /* Threads, for machines that share the cores of a host; 0 = not known. */
+    /* Micro-batch size that the profile gives for a machine with stages; 0 = that of the config. */
+    uint32_t micro_batch_tokens;
     const struct hardware *hardware; /* NULL = the machine comes from a config. */
 };
 

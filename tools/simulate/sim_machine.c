@@ -15,9 +15,7 @@ static enum status sched_open(struct sim_machine *m)
     const struct sched_machine_facts facts = {
         .stage_count = m->options.host->cost.stage_count,
         .path_count = m->paths.path_count,
-        /* Unlike a machine whose config names a profile: the layers were split for the config's
-         * micro-batch (sim_host.c), so the simulation does not look for a better one. */
-        .micro_batch_tokens = 0,
+        .micro_batch_tokens = m->options.host->micro_batch_tokens,
     };
     const struct sched_machine_options options =
         sched_machine_options_make(m->options.config, &facts);

@@ -11,13 +11,14 @@
 #define DRAFT_KEY 0x647261667473 /* Key of random numbers. */
 
 /* Marks the batch's tasks, and sums up its work. */
-static void flight_begin(struct sim_machine *m, struct sim_flight *flight, struct sim_work *work)
+static void flight_begin(struct sim_machine *m, struct sim_flight *flight,
+                         struct profile_work *work)
 {
     uint32_t tokens[LIMIT_BATCH_SEQUENCES];
     uint32_t contexts[LIMIT_BATCH_SEQUENCES];
     uint32_t prompts = 0;
     uint64_t decode_context = 0;
-    *work = (struct sim_work){0};
+    *work = (struct profile_work){0};
     for (uint32_t i = 0; i < flight->batch.item_count; i++) {
         const struct sched_batch_item *item = &flight->batch.items[i];
         struct sim_task *task = &m->tasks[item->slot];
@@ -47,7 +48,7 @@ static void flight_begin(struct sim_machine *m, struct sim_flight *flight, struc
 /* Sets begin and end of the batch: at each stage it waits for the replica of its path. Returns the
  * sum of the computing times. */
 static double flight_times(struct sim_machine *m, struct sim_flight *flight,
-                           const struct sim_work *work, double now_s)
+                           const struct profile_work *work, double now_s)
 {
     const struct sim_cost *cost = &m->options.host->cost;
     double at_s = now_s;
@@ -118,7 +119,7 @@ bool sim_machine_start(struct sim_machine *m, double now_s, double steps_s,
         path++;
     if (path == m->paths.path_count)
         return false;
-    struct sim_work work;
+    struct profile_work work;
     struct sim_flight *flight = &m->flights[batch.index];
     assert(!flight->in_flight);
     flight->in_flight = true;

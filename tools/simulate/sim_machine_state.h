@@ -108,7 +108,7 @@ void sim_task_end(struct sim_machine *m, sched_slot slot);
 /* Computes prompt_use and decode_use of a batch that begins. No effect without
  * options.use_recorded. */
 void sim_flight_use_set(const struct sim_machine *m, struct sim_flight *flight,
-                        const struct sim_work *work, double now_s);
+                        const struct profile_work *work, double now_s);
 /* Sets how many drafted tokens the next step of a decode checks (token_request_draft). */
 void sim_draft_set(struct sim_machine *m, sched_slot slot);
 /* Gives blocks to answers that grow, and preempts decodes if no block is left. */

@@ -4,7 +4,8 @@
  * take alone. */
 #include "tools/simulate/sim_machine_state.h"
 
-static double computed_s(const struct sim_machine *m, uint32_t path, const struct sim_work *work)
+static double computed_s(const struct sim_machine *m, uint32_t path,
+                         const struct profile_work *work)
 {
     const struct sim_cost *cost = &m->options.host->cost;
     double sum = 0;
@@ -13,10 +14,12 @@ static double computed_s(const struct sim_machine *m, uint32_t path, const struc
     return sum;
 }
 
-static double prompt_share(const struct sim_machine *m, uint32_t path, const struct sim_work *work)
+static double prompt_share(const struct sim_machine *m, uint32_t path,
+                           const struct profile_work *work)
 {
-    struct sim_work prompts = *work;
-    struct sim_work decodes = {.decodes = work->decodes, .decode_context = work->decode_context};
+    struct profile_work prompts = *work;
+    struct profile_work decodes = {.decodes = work->decodes,
+                                   .decode_context = work->decode_context};
     if (work->decodes == 0 || work->prompt_tokens == 0)
         return work->prompt_tokens > 0 ? 1 : 0;
     prompts.decodes = 0;
@@ -25,7 +28,7 @@ static double prompt_share(const struct sim_machine *m, uint32_t path, const str
 }
 
 void sim_flight_use_set(const struct sim_machine *m, struct sim_flight *flight,
-                        const struct sim_work *work, double now_s)
+                        const struct profile_work *work, double now_s)
 {
     const struct sim_cost *cost = &m->options.host->cost;
     uint32_t devices = 0;

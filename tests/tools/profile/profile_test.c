@@ -109,18 +109,24 @@ static void check_grid(const struct profile_grid *g)
 /* The times in the file add up to the sums in the file. */
 static void check_sums(const struct profile *p, const struct profile_device *d)
 {
-    uint32_t prompts = 0;
+    uint32_t prompts = 0, mixed = 0;
     for (uint32_t i = 0; i < d->check_count; i++) {
         const struct profile_check *c = &d->checks[i];
-        double sum =
-            c->prompt
-                ? profile_stage_prompt_us(p, d, 0, p->model.layer_count, c->rows, c->context, 1)
-                : profile_stage_token_us(p, d, 0, p->model.layer_count, c->rows, c->context);
+        const struct profile_work prompt = {.prompt_tokens = (uint32_t)c->rows,
+                                            .prompt_context = c->context,
+                                            .prompts_ending = 1,
+                                            .decodes = c->decodes,
+                                            .decode_context = PROFILE_CHECK_DECODE_CONTEXT};
+        const struct profile_work step = {.decodes = (uint32_t)c->rows,
+                                          .decode_context = c->context};
+        double sum = profile_stage_us(p, d, 0, p->model.layer_count, c->prompt ? &prompt : &step);
         CHECKF(fabs(sum - c->sum_us) < 1e-6 * sum, "%g and %g", sum, c->sum_us);
         CHECK(c->measured_us > 0);
         prompts += c->prompt;
+        mixed += c->decodes > 0;
+        CHECK(c->prompt || c->decodes == 0);
     }
-    CHECK(prompts > 0 && prompts < d->check_count);
+    CHECK(prompts > mixed && mixed > 0 && prompts < d->check_count);
 }
 
 static void check_device(const struct profile *p, const struct profile_device *d, bool alike,

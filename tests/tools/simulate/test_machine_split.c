@@ -293,7 +293,7 @@ static void simulated(void)
     CHECK(hosts.count == 2 && cost->stage_count == plan->stage_count && plan->stage_count > 1);
     CHECK(hosts.hosts[1].kv_tokens == 900000 / (3 * 132) &&
           hosts.hosts[1].threads == 2 * plan->devices);
-    const struct sim_work work = {.decodes = 16, .decode_context = 1024};
+    const struct profile_work work = {.decodes = 16, .decode_context = 1024};
     double all_s = 0;
     uint32_t place = 0;
     for (uint32_t i = 0; i < plan->stage_count; i++) {

@@ -106,13 +106,13 @@ static void pipeline(void)
     m.flights = flights;
     m.block_count = 8;
     m.cache.blocks = 6;
-    const struct sim_work work = {.prompt_tokens = 10,
-                                  .prompt_context = 0,
-                                  .prompts_ending = 1,
-                                  .decodes = 4,
-                                  .decode_context = 100};
-    const struct sim_work prompts = {.prompt_tokens = 10, .prompts_ending = 1};
-    const struct sim_work decodes = {.decodes = 4, .decode_context = 100};
+    const struct profile_work work = {.prompt_tokens = 10,
+                                      .prompt_context = 0,
+                                      .prompts_ending = 1,
+                                      .decodes = 4,
+                                      .decode_context = 100};
+    const struct profile_work prompts = {.prompt_tokens = 10, .prompts_ending = 1};
+    const struct profile_work decodes = {.decodes = 4, .decode_context = 100};
     double all_s = 0, prompts_s = 0, decodes_s = 0;
     for (uint32_t stage = 0; stage < 3; stage++) {
         all_s += sim_cost_stage_s(&host.cost, stage, 0, &work);

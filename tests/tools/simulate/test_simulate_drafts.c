@@ -57,7 +57,7 @@ static void cluster_run(const char *workload, uint32_t requests)
 
 static double step_s(uint32_t rows)
 {
-    const struct sim_work work = {.decodes = rows, .decode_context = 600};
+    const struct profile_work work = {.decodes = rows, .decode_context = 600};
     return sim_cost_stage_s(&hosts.hosts[0].cost, 0, 0, &work);
 }
 
