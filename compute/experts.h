@@ -60,8 +60,8 @@ struct compute_experts_options {
     uint32_t hidden;       /* Columns of gate and up. */
     uint32_t ffn;          /* Rows of gate and up. */
     const struct compute_matrix *const *gate, *const *up, *const *down;
-    /* In device memory: gate_bias and up_bias are [count × ffn], down_bias is [count × hidden]. NULL
-     * = none. */
+    /* In device memory: gate_bias and up_bias are [count × ffn], down_bias is [count × hidden];
+     * NULL = none. */
     const float *gate_bias, *up_bias, *down_bias;
 };
 
