@@ -18,8 +18,7 @@
  *   nearest integer (ties to even), and l is limited to ±127.
  * - Products of quantised weights: for each block in order, acc = Σ q_w q_a (exact, integer); p = d
  *   * s; f = fma(acc, p, f); then, if the type has a minimum, f = fma(m, s * Σ q_a, f). acc and
- *   Σ q_a are rounded to fp32 before use, which changes only sums of refined blocks. Last, the bias
- *   is added to f, and (for a product that adds) f is added to y; each addition rounds once.
+ *   Σ q_a are rounded to fp32 before use, which changes only sums of refined blocks.
  * - Forms with a scale per 16 columns have two sub-blocks, each with its own p and fma (and, for
  *   Q2_K, m and Σ q_a).
  * - F32 and F16 weights, and all weights with compute_options.exact: f = fma(w, x, f) over the
@@ -31,6 +30,8 @@
  * - F8_E4M3 weights are converted to bfloat16 (exactly), without their scales. Each block of
  *   columns that share a scale is a product as for BF16; f is the sum, in order, of these products
  *   times their scales, with each multiplication and each addition rounded.
+ * - At the end of a product, the bias is added to f, and (for a product that adds) f is added to y;
+ *   each addition rounds once.
  * - Attention: attention.h (F16 and F32 caches), attention_fixed.h (I16 and I8 caches). */
 #ifndef COMPUTE_CPU_KERNELS_H
 #define COMPUTE_CPU_KERNELS_H
@@ -47,8 +48,7 @@
 /* Tokens of a segment of an integer cache (attention_fixed.h). */
 #define KERNELS_SEGMENT 512
 
-/* Forms into which a weight matrix W is repacked. W takes about as much memory in its form as in
- * the file. layout.h has the offsets.
+/* Forms into which a weight matrix W is repacked. layout.h has the offsets.
  *
  * Quantised forms: the blocks of 32 columns of a group follow each other. Each block is 64-byte
  * aligned and has the layout
@@ -68,12 +68,14 @@
  *
  * The quants of the CODE and THREE forms are indices of the 16 values in kernels_product.codes.
  *
- * SUPER forms have two levels of scales, as GGUF's K types have: the scales and minima are bytes,
- * which are multiplied by f16 units of their row, and scales also by kernels_product.factor. A
- * header before each 8 blocks has the units of these blocks. A row has two bytes in a block: scale
- * and minimum; or the scales of the first and of the last 16 columns; or, for TWO_SUPER, these two
- * scales in low nibbles and two minima in high nibbles. The second byte of CODE_SUPER is not used;
- * it keeps blocks aligned.
+ * SUPER forms have two levels of scales, as GGUF's K types have. A header before each 8 blocks has
+ * f16 units of each row. In these blocks, the scales and minima of the row are multiplied by the
+ * units, and scales also by kernels_product.factor. A row has two bytes in a block:
+ *
+ *   NIBBLE, FIVE  scale; minimum
+ *   SIX, THREE    scale of the first 16 columns; scale of the last 16 columns
+ *   TWO           as in SIX, with the scales in low nibbles and minima in high nibbles
+ *   CODE          scale; a byte that is not used
  *
  * A group of a float form has, column by column, the values of its 32 rows; in BF16, the values of
  * two columns alternate (layout_float_offset). */
@@ -180,7 +182,7 @@ struct kernels_cache {
     uint32_t kv_head;       /* Index of the KV head. */
     /* `blocks` of the sequence that the thread probably reads next, to prefetch; NULL = none. */
     const uint32_t *next_blocks;
-    uint32_t next_tokens; /* Tokens that the first row of the next sequence sees. */
+    uint32_t next_tokens; /* Tokens of the next sequence up to its first row. */
 };
 
 /* The rotary embedding at one position. */
@@ -225,8 +227,8 @@ struct kernels {
                   const float *v);
     /* Attention of `rows` rows at positions from first_position on, each with `heads` heads that
      * share KV head cache->kv_head. q of row r begins at q + r * q_stride. `scratch` has
-     * kernels_scratch_floats() floats for rows * heads queries. Its tokens are counted from the
-     * first token that a row sees, rounded down to a multiple of VECTOR_LANES, to the last. Writes
+     * kernels_scratch_floats() floats for rows * heads queries and for the tokens from the first
+     * that a row sees (rounded down to a multiple of VECTOR_LANES) to the last. Writes
      * out[rows][heads * dimensions of a value]. */
     void (*attention)(const struct kernels_cache *cache, uint32_t first_position, uint32_t rows,
                       uint32_t heads, const struct compute_attention *parameters, const float *q,

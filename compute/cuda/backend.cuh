@@ -3,9 +3,9 @@
  * error that the device reported. Kernels are not here (kernels.cuh).
  *
  * Threads: as compute.h says. The functions of struct device_memory (memory.cu) run on the event
- * loop thread while another thread computes; they share cuda_enter, cuda_good, cuda_fail, cuda_take
- * and cuda_give with that thread. No state is bound to a thread. Functions without a comment open
- * or close a part, or implement struct compute_ops. */
+ * loop thread while another thread computes. So these two threads may call cuda_enter, cuda_good,
+ * cuda_fail, cuda_take and cuda_give at the same time. No state is bound to a thread. Functions
+ * without a comment open or close a part, or implement struct compute_ops. */
 #ifndef COMPUTE_CUDA_BACKEND_CUH
 #define COMPUTE_CUDA_BACKEND_CUH
 
@@ -148,7 +148,7 @@ void cuda_operations_set(struct compute_ops *ops);
 
 /* gemm.cu: y = W · a (or y +=) with W [n × k] and a [rows × k]. */
 struct cuda_gemm_work {
-    cudaDataType_t type, y_type; /* Types of W and a (bf16, fp32 or E4M3), and of y. */
+    cudaDataType_t type, y_type; /* type: of W and of a (bf16, fp32 or E4M3). y_type: of y. */
     const void *w[2];            /* The matrices, all of this shape; w[1] NULL = only w[0]. */
     size_t w_row_bytes;
     const void *a;
