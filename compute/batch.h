@@ -25,9 +25,8 @@ struct compute_sequence {
 };
 
 struct compute_batch {
-    /* Number of rows, with padding. Rows after the rows of the last sequence are padding
-     * (compute_steps_ops.padded_rows): they may hold any values, and their K and V are not stored.
-     */
+    /* Number of rows, with padding: rows after the rows of the last sequence, which may hold any
+     * values (compute_steps_ops.padded_rows). K and V of padding are not stored. */
     uint32_t row_count;
     uint32_t sequence_count;
     const struct compute_sequence *sequences; /* Ordered by first_row, without gaps. */

@@ -36,8 +36,8 @@ enum status meeting_make(struct meeting **m, uint8_t id_out[COMPUTE_GROUP_ID_BYT
  * caller may pass it only to meeting_check and meeting_leave. */
 enum status meeting_join(struct meeting **m, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
                          uint32_t rank, uint32_t ranks, uint32_t timeout_ms, struct error *error);
-/* Leaves the group and frees *m. The other ranks' next meeting_exchange then fails. NULL is fine.
- */
+/* Leaves the group and frees *m. The other ranks' meeting_exchange then fails at the first piece
+ * that this rank has not published. NULL is fine. */
 void meeting_leave(struct meeting *m);
 
 /* Returns this process's rank. */

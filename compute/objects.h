@@ -44,7 +44,7 @@ struct compute_rope {
      * and 2i + 1. */
     bool neox;
     float freq_base;  /* Base of the frequencies, such as 10000. */
-    float freq_scale; /* Positions are multiplied by this (linear scaling). */
+    float freq_scale; /* Positions are multiplied by this number (linear scaling). */
     /* [dim / 2] divisors of the frequencies (Llama 3's rope_freqs); NULL = none. */
     const float *factors;
     float amplitude;        /* Factor of cos and sin; 0 = 1. */

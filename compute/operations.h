@@ -6,8 +6,8 @@
  * backend knows no models.
  *
  * A device with memory of its own (a GPU) queues operations and returns before they are finished.
- * Their results can be used after wait, memory_read or compute_sampling_ops.sample, or when a mark
- * has been reported. On every other device, an operation is finished when it returns.
+ * Results can be used after wait, memory_read or compute_sampling_ops.sample, or when a mark has
+ * been reported. On every other device, an operation is finished when it returns.
  *
  * A function that returns a status but takes no struct error returns ST_NO_MEMORY, ST_IO if the
  * device has failed, or ST_UNSUPPORTED for weights that the device cannot compute with. */
@@ -52,8 +52,8 @@ struct compute_ops {
     /* Copies from host memory to device memory, after all operations that were queued before.
      * Returns when the copy is done. */
     void (*memory_write)(struct compute *c, void *to, const void *from, size_t bytes);
-    /* Copies from device memory to host memory, as memory_write does. If the device has failed,
-     * writes zeros. */
+    /* Copies from device memory to host memory, after all operations that were queued before.
+     * Returns when the copy is done. If the device has failed, writes zeros. */
     void (*memory_read)(struct compute *c, void *to, const void *from, size_t bytes);
 
     /* Calls done(self, number) when all operations that have been queued so far are finished: their

@@ -70,11 +70,10 @@ struct compute {
     const struct kernels_floats *floats; /* Products of float weights. */
     struct workers *workers;             /* The threads of this struct; a lane has one. */
     struct unpack_choice unpack;
-    bool exact;           /* compute_options.exact. */
-    bool prefetch;        /* Products prefetch weights (kernels_product.prefetch). */
-    struct arena weights; /* Memory of all matrices; a lane has none. */
-    const struct compute_matrix
-        *last_product; /* First matrix of the last product; NULL = unknown. */
+    bool exact;                                /* compute_options.exact. */
+    bool prefetch;                             /* True: products prefetch weights. */
+    struct arena weights;                      /* Memory of all matrices; a lane has none. */
+    const struct compute_matrix *last_product; /* First matrix of the last product; NULL = none. */
     struct cpu_weights_ahead ahead[WORKERS_THREADS_MAX]; /* Per thread. */
     struct cpu_scratch scratch[WORKERS_THREADS_MAX];     /* Per thread. */
     /* [first_items_max]: index of each sequence's first work item in attention. */

@@ -4,8 +4,9 @@
  *
  * A launcher queues its kernels on the stream and returns, so that a CUDA graph can record it. It
  * allocates nothing and keeps no state. It reports no errors: they stay with the device until the
- * caller asks (cuda_launched in backend.cuh). Its arguments may be in host memory that changes
- * later, except those of cuda_sample. The thread that computes (compute.h) calls it. */
+ * caller asks (cuda_launched in backend.cuh). Structs and arrays in host memory may change after
+ * the call, except those of cuda_sample. The thread that computes (compute.h) calls the launchers.
+ */
 #ifndef COMPUTE_CUDA_KERNELS_CUH
 #define COMPUTE_CUDA_KERNELS_CUH
 
@@ -25,13 +26,13 @@ extern "C" {
 #include <stddef.h>
 #include <stdint.h>
 
-/* A struct compute_batch on the device. The arrays have fixed addresses, so that a recorded graph
- * finds each new batch in the same place. */
+/* A struct compute_batch on the device. The arrays keep their addresses while a recorded graph uses
+ * them, so that the graph finds each new batch in the same place. */
 struct cuda_sequences {
-    const uint32_t *row_sequence;   /* [rows] */
-    const uint32_t *row_position;   /* [rows] absolute positions. */
-    const uint32_t *first_row;      /* [sequences] */
-    const uint32_t *row_count;      /* [sequences] */
+    const uint32_t *row_sequence;   /* [rows]: index of the sequence; UINT32_MAX = padding. */
+    const uint32_t *row_position;   /* [rows]: positions in the sequence. */
+    const uint32_t *first_row;      /* [sequences]: as in struct compute_sequence. */
+    const uint32_t *row_count;      /* [sequences]; 0 = padding. */
     const uint32_t *first_position; /* [sequences] */
     /* [sequences] index of the sequence's first block id in `blocks`. */
     const uint32_t *table_begin;
