@@ -5,10 +5,9 @@
  * know no requests, owners of blocks, or files: callers pass pointers, shapes and block ids.
  *
  * Threads: at most one thread at a time calls the functions for one `struct compute`. In a machine,
- * this is the engine thread while a batch runs, and the event loop thread at other times. Two
- * exceptions: while a batch runs, the event loop thread may call `describe` and the functions of
- * struct device_memory_ops (common/device_memory.h). A backend may have worker threads of its own.
- * A lane (lanes.h) is a `struct compute` of its own.
+ * the event loop thread calls functions only while the engine thread does not compute, except
+ * `describe` and the functions of struct device_memory_ops (common/device_memory.h). A backend may
+ * have worker threads of its own. A lane (lanes.h) is a `struct compute` of its own.
  *
  * Numbers (docs/ARCHITECTURE.md, "Numbers that do not depend on placement"): on CPUs, a row's
  * result depends only on the row and on the KV of its sequence. The order of additions is the same

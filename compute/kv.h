@@ -1,8 +1,8 @@
-/* kv: the layout of the KV-cache of one layer, and the sizes that follow from the layout. Backends
- * store K and V in this layout, machines compute the size of their KV memory. Blocks travel between
- * machines in this form, so the layout is part of the protocol. No state; any thread. This part
- * owns no memory, and does not know which block belongs to which request (kvcache/kv_pool.h) or how
- * blocks are sent (kvcache/kv_transfer.h). */
+/* kv: the layout of the KV-cache of one layer, and the sizes that follow from the layout. The
+ * backends cpu/ and cuda/ store K and V in this layout; machines compute the size of their KV
+ * memory. Blocks travel between machines in this form, so the layout is part of the protocol. No
+ * state; any thread. This part owns no memory, and does not know which block belongs to which
+ * request (kvcache/kv_pool.h) or how blocks are sent (kvcache/kv_transfer.h). */
 #ifndef COMPUTE_KV_H
 #define COMPUTE_KV_H
 

@@ -20,7 +20,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-/* Most rows of a sequence in a batch for which attention_prompt is not worthwhile. */
+/* Most rows of a sequence that attention_token computes instead of attention_prompt. */
 #define ATTENTION_TOKEN_ROWS 4
 
 /* attention_token splits a context into chunks. */

@@ -9,14 +9,14 @@
 
 #define PROMPT_THREADS 128 /* Threads of a block. */
 
-/* Sizes of one variant of the kernel. SPLIT: tiles are split (attention_split.cuh). BC: tokens of a
- * step. ROWS: queries of a tile. MT: groups of 16 queries of a warp. STAGES: steps that are in
- * shared memory at once. */
+/* Sizes of one variant of the kernel. SPLIT: tiles are split (attention_split.cuh). FIXED: a cache
+ * of integers. BC: tokens of a step. ROWS: queries of a tile. MT: groups of 16 queries of a warp.
+ * STAGES: steps that are in shared memory at once. */
 template <int SHAPE, int HEAD_DIM, int DTYPE, bool IN_PARTS> struct prompt_shape {
     static constexpr bool SPLIT = IN_PARTS;
     static constexpr int DIM = HEAD_DIM;
     static constexpr bool FIXED = DTYPE == COMPUTE_KV_I16 || DTYPE == COMPUTE_KV_I8;
-    /* A piece of 16 bytes of the cache becomes two pieces of f16. */
+    /* A cache of 8-bit integers: a piece of 16 bytes becomes two pieces of f16. */
     static constexpr bool NARROW = DTYPE == COMPUTE_KV_I8;
     static constexpr int ELEMENT = NARROW ? 1 : 2; /* Bytes of an element. */
     /* Bytes from token to token of K. */

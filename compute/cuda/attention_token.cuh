@@ -16,7 +16,8 @@
 #define TOKEN_SLOTS   7                 /* Units in a warp's ring; one of them is being read. */
 #define TOKEN_AHEAD   (TOKEN_SLOTS - 1) /* Units that are being copied. */
 
-/* Sizes of one variant of the kernel. */
+/* Sizes of one variant of the kernel. PLAIN: an F32 cache. FIXED: a cache of integers. NARROW: a
+ * cache of 8-bit integers. */
 template <int HEAD_DIM, int DTYPE> struct token_shape {
     static constexpr int DIM = HEAD_DIM;
     static constexpr bool PLAIN = DTYPE == COMPUTE_KV_F32;
@@ -32,7 +33,8 @@ template <int HEAD_DIM, int DTYPE> struct token_shape {
     /* Pieces of 16 bytes that each thread has of a unit. */
     static constexpr int PIECES = NARROW ? 2 : 4;
     static constexpr int UNIT_BYTES = PIECES * 16 * 32;
-    /* The ring's memory in the end holds the warp's result. PLAIN: weights, then the result. */
+    /* Without PLAIN, the warp's result overwrites the ring at the end. With PLAIN, the memory has
+     * weights, then the result. */
     static constexpr int RING_BYTES = PLAIN ? TOKEN_HEADS * 32 * 4 : TOKEN_SLOTS * UNIT_BYTES;
     static constexpr int RESULT_BYTES = TOKEN_HEADS * DIM * 4;
     static constexpr int WARP_BYTES = PLAIN                       ? RING_BYTES + RESULT_BYTES

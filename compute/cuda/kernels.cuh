@@ -123,10 +123,10 @@ void cuda_bias_add(cudaStream_t stream, const float *bias, uint32_t rows, uint32
 void cuda_latent_join(cudaStream_t stream, const float *weight, float epsilon, uint32_t rows,
                       uint32_t own_cols, uint32_t cols, const float *own, const float *latent,
                       float *k);
-/* The product of each head of each row with the head's matrix. Rows h * outputs to (h + 1) *
- * outputs - 1 of w [heads * outputs × cols] are the matrix of head h. It is multiplied with the
- * first `cols` of the x_width values that a row of x has for head h. The result of a head is the
- * last x_width - cols values of x, then the products. */
+/* For each row and head, the matrix of the head is multiplied with the first `cols` of the x_width
+ * values that the row of x has for the head. The matrix of head h is rows h * outputs to (h + 1) *
+ * outputs - 1 of w [heads * outputs × cols]. The result of a head is the last x_width - cols of
+ * these values of x, then the products. */
 struct cuda_latent_product {
     const float *w;
     size_t w_row; /* Floats from row to row of w. */
@@ -173,8 +173,8 @@ struct cuda_experts {
     const float *gate_bias, *up_bias, *down_bias; /* [count × rows of a matrix]; NULL = none. */
     const uint32_t *ids;                          /* [rows × used] */
     const float *weights;                         /* [rows × used] */
-    __nv_bfloat16 *between; /* [rows × used × ffn]: results of gate and up. */
-    float *between_f32;     /* The same in fp32; NULL = `between` is used. */
+    __nv_bfloat16 *between; /* [rows × used × ffn]: gate and up, joined, in bf16. */
+    float *between_f32;     /* `between` in fp32; NULL = `between` is used. */
 };
 /* Writes the experts of each row, ascending, and their weights. */
 void cuda_experts_choose(cudaStream_t stream, const struct compute_routing *routing,

@@ -35,12 +35,12 @@ struct cuda_memory {
     struct compute *c;
     struct device_memory as_given; /* What compute_ops.device_memory returns. */
     struct copies copies[DEVICE_DIRECTIONS];
-    struct piece pieces[PIECES_MAX];
-    struct piece peers[PIECES_MAX];
-    bool no_batches;    /* The driver does not support lists of copies. */
-    cudaStream_t marks; /* Stream whose host functions report marks. */
-    cudaEvent_t mark;
-    int fd; /* The eventfd that device_memory_ops.event_fd returns. */
+    struct piece pieces[PIECES_MAX]; /* Allocations of this process. */
+    struct piece peers[PIECES_MAX];  /* Opened allocations of other processes. */
+    bool no_batches;                 /* True: the driver does not support lists of copies. */
+    cudaStream_t marks;              /* Stream whose host functions report marks. */
+    cudaEvent_t mark;                /* The last mark on the stream that computes. */
+    int fd;                          /* The eventfd that device_memory_ops.event_fd returns. */
 };
 
 /* memory.cu: counts a copy that was just queued. Returns the number of the copy; 0 = the device has
