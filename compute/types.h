@@ -208,8 +208,8 @@ bool types_is_two_level(enum compute_type type);
 void types_two_level_unpack(enum compute_type type, const void *row, uint32_t block_index,
                             struct types_two_level *out);
 
-/* Returns the power of two by which the scales of a type are multiplied (struct types_two_level); 1
- * for other types. */
+/* Returns the power of two by which the scales of this type are multiplied (struct
+ * types_two_level). */
 float types_scale_factor(enum compute_type type);
 
 /* Returns the number that is subtracted from each quant of this type (struct types_group). */

@@ -1,8 +1,8 @@
-/* attention: causal attention of one KV head over the paged cache (F16, F32). Each isa_<isa>.c
- * includes this header and puts attention_run, attention_store and functions of attention_fixed.h
- * into its table (kernels.h). sequences.c divides rows and heads among the device's threads, which
- * call the functions through the table. No state, no allocation: the caller passes scratch memory.
- * Caches of integers are computed in attention_fixed.h.
+/* attention: causal attention of one KV head over the paged cache (F16, F32). isa_portable.c,
+ * isa_avx2.c and isa_avx512.c include this header and put attention_run, attention_store and
+ * functions of attention_fixed.h into their tables (kernels.h). sequences.c divides rows and heads
+ * among the device's threads, which call the functions through the table. No state, no allocation:
+ * the caller passes scratch memory. Caches of integers are computed in attention_fixed.h.
  *
  * The result has the same bits for prompts and decodes, for all sizes of tiles and blocks, and for
  * every order of blocks:

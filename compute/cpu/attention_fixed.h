@@ -353,8 +353,8 @@ INLINE void fixed_find(struct fixed_job *job, const struct kernels_cache *cache,
     job->unit_count = (uint32_t)(to - job->units);
 }
 
-/* Fills job->v_scale with the scales of V as fp32, and sets job->nan_v. In a decode, the caller
- * calls fixed_qk first, which prefetches the cache lines with the scales of K and of V. */
+/* Fills job->v_scale with the scales of V as fp32, and sets job->nan_v. In a decode, call it after
+ * fixed_qk, which prefetches the scales. */
 INLINE void fixed_scales(struct fixed_job *job)
 {
     vec poison = v_zero();

@@ -1,7 +1,7 @@
-/* gemm_float: products of W in F32, F16 and BF16 with a tile of rows. Each isa_<isa>.c includes
- * this header once, after its vector header, and puts gemm_float and round_bf16 into its
- * kernels_floats (kernels.h). isa_avx512_bf16.c has a product of its own for BF16. Any thread; no
- * state.
+/* gemm_float: products of W in F32, F16 and BF16 with a tile of rows. isa_portable.c, isa_avx2.c
+ * and isa_avx512.c include this header after their vector header, and put gemm_float and round_bf16
+ * into their kernels_floats (kernels.h). isa_avx512_bf16.c uses only the F32 and F16 products. Any
+ * thread; no state.
  *
  * An output is one chain of fma over the columns in order. So a product may be split between
  * columns (in BF16 between pairs of columns): `out` keeps the sum so far. This header does not

@@ -1,9 +1,10 @@
 /* rows: kernels on rows of fp32: quantisation, RMSNorm, LayerNorm, SiLU, GELU, a cap, rotary
- * embedding, and the writing of K and V as floats. Each isa_<isa>.c includes this header after its
- * vector header and puts functions rows_X into its table as kernels.X; kernels.h defines the
- * results. attention_store (attention.h) calls rows_store and rows_store_latent. Any thread: a call
- * computes a part of a batch. No state. The operations and their order, and so the bits of the
- * results, are the same on every instruction set (ISA). Products and attention are not here. */
+ * embedding, and the writing of K and V as floats. isa_portable.c, isa_avx2.c and isa_avx512.c
+ * include this header after their vector header, and put functions rows_X into their tables as
+ * kernels.X; kernels.h defines the results. attention_store (attention.h) calls rows_store and
+ * rows_store_latent. Any thread: a call computes a part of a batch. No state. The operations and
+ * their order, and so the bits of the results, are the same on every instruction set (ISA).
+ * Products and attention are not here. */
 #ifndef COMPUTE_CPU_ROWS_H
 #define COMPUTE_CPU_ROWS_H
 

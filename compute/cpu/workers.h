@@ -22,9 +22,9 @@ struct workers;
  * selects scratch memory. */
 typedef void (*workers_fn)(void *context, uint32_t item, uint32_t thread);
 
-/* Starts `threads` - 1 threads; the thread that calls workers_run is the other thread. Returns
- * ST_INVALID unless `threads` is 1 to WORKERS_THREADS_MAX; ST_NO_RESOURCE, with the reason, if a
- * thread cannot be started; or ST_NO_MEMORY. */
+/* Starts `threads` - 1 threads; thread 0 is the thread that calls workers_run. Returns ST_INVALID
+ * unless `threads` is 1 to WORKERS_THREADS_MAX; ST_NO_RESOURCE, with the reason, if a thread cannot
+ * be started; or ST_NO_MEMORY. */
 enum status workers_open(uint32_t threads, struct workers **out, struct error *error);
 /* Ends the threads and waits for them. NULL is fine. */
 void workers_close(struct workers *w);
@@ -36,8 +36,8 @@ uint32_t workers_threads(const struct workers *w);
  * may take items from the share. */
 uint32_t workers_share(const struct workers *w, uint32_t items, uint32_t thread);
 
-/* Calls fn(context, item, thread) for each item once, on all threads, and returns when all calls
- * have returned. Requires at most 65535 items per thread. Only one thread at a time may call
+/* Calls fn(context, item, thread) for each item once, on any of the threads, and returns when all
+ * calls have returned. Requires at most 65535 items per thread. Only one thread at a time may call
  * workers_run for w. */
 void workers_run(struct workers *w, workers_fn fn, void *context, uint32_t items);
 

@@ -149,9 +149,10 @@ prompt_place_at(const struct attention *a, uint32_t block, uint32_t kv_head, uin
 }
 
 /* Starts copying the step's K, V and scales. Tokens before `first` (a multiple of 8) and from `end`
- * on become zeros, because their memory may hold NaN or be gone. K and scales are copied in whole
- * groups of 8 tokens, V of an integer cache in whole pairs. Pieces of an integer cache are copied
- * to where prompt_convert will put the f16 that they become. */
+ * on become zeros, because their memory may hold NaN or be gone. Exception: a group of 8 tokens (of
+ * K and scales) or a pair of tokens (of V of an integer cache) that has a token before `end` is
+ * copied whole. Pieces of an integer cache are copied to where prompt_convert will put the f16 that
+ * they become. */
 template <class S>
 static __device__ __forceinline__ void
 prompt_copy(const struct attention *a, const struct prompt_place *places, uint8_t *stage,

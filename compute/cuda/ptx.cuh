@@ -177,8 +177,8 @@ static __device__ __forceinline__ void ptx_wait_dependency()
 #endif
 }
 
-/* Lets the next kernel, if it is launched early, begin when all blocks have called this function.
- */
+/* Lets the next kernel, if it is launched early, begin when all blocks have called this function or
+ * ended. */
 static __device__ __forceinline__ void ptx_launch_dependents()
 {
 #if __CUDA_ARCH__ >= 900
