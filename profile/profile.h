@@ -163,6 +163,12 @@ const struct profile_device *profile_device_find(const struct profile *p, const 
 const struct profile_device *profile_device_find_on(const struct profile *p, const char *kind,
                                                     uint32_t threads, uint32_t ranks,
                                                     const char *host);
+/* Returns the device for `threads` threads of a config, as profile_device_find_on does. If there is
+ * none, returns the device whose number of threads cannot be chosen, or for threads 0 (the config
+ * names no number) the device with the most threads. NULL = none. */
+const struct profile_device *profile_device_find_default(const struct profile *p, const char *kind,
+                                                         uint32_t threads, uint32_t ranks,
+                                                         const char *host);
 /* Returns the measurement of `ranks` ranks, each with the threads of `device`, of the kind and on
  * the host of `device`. NULL = not measured. Requires that `device` has one rank. */
 const struct profile_device *profile_device_find_ranks(const struct profile *p,

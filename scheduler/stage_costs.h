@@ -32,12 +32,10 @@ void stage_costs_by_weights(const struct config_machine *entry, const struct con
                             uint32_t layer_count, double vocabulary_layers,
                             struct stage_costs *out);
 
-/* Computes the costs by the profile, which errors call `name`. cores: threads of a stage for which
- * the config names no number. Requires stages->count >= 1. Returns ST_NOT_FOUND if the profile
- * lacks a device of the stages. */
+/* Computes the costs by the profile, which errors call `name`. Requires stages->count >= 1. Returns
+ * ST_NOT_FOUND if the profile lacks a device of the stages. */
 enum status stage_costs_by_profile(const struct config *config, const struct config_machine *entry,
-                                   const struct config_stages *stages, uint32_t cores,
-                                   const struct profile *p, const char *name,
-                                   struct stage_costs *out, struct error *error);
+                                   const struct config_stages *stages, const struct profile *p,
+                                   const char *name, struct stage_costs *out, struct error *error);
 
 #endif
