@@ -16,7 +16,7 @@
 
 #include "tools/plan/memo.h"
 
-/* What can be fixed or, except the rate, minimized. */
+/* What can be fixed. All except the rate can also be minimized. */
 enum plan_measure { PLAN_COST, PLAN_POWER, PLAN_MACHINES, PLAN_RATE };
 
 /* Returns "cost", "power", "machines" or "rate". */

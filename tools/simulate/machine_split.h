@@ -26,7 +26,7 @@ struct machine_split_goal {
 };
 
 struct machine_split {
-    struct partition_cluster cluster; /* One host: the machine, with its devices joined to ranks. */
+    struct partition_cluster cluster; /* One host: the machine. Devices may be joined to ranks. */
     /* The work for the partitioner; limit_ms = 0 if no split keeps the goal's limit. */
     struct partition_work work;
     struct partition_costs costs;    /* Times and memory of the layers on each device. */

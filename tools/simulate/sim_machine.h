@@ -39,7 +39,7 @@ struct sim_machine_calls {
     void (*chunk_done)(void *self, uint32_t machine, const struct sim_chunk *chunk);
     /* A decode step has generated one more token of the request. */
     void (*decoded)(void *self, uint32_t machine, uint32_t request);
-    /* A decode step has checked drafted tokens and accepted some of them. */
+    /* A decode step has checked drafted tokens, and accepted the first `accepted` of them. */
     void (*drafted)(void *self, uint32_t checked, uint32_t accepted);
     /* The request has lost its reservation. decoding: true = the request decoded, and an answer
      * that grew needed blocks; false = the reservation awaited KV, and was given up to break a

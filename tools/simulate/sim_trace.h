@@ -2,7 +2,7 @@
  * (tools/trace/trace.h) or from an array of the caller. `cleave simulate` reads a trace during the
  * simulation. `cleave plan` reads a trace once, and then gives an array to each simulation. Each
  * simulation has its own struct, which owns the open trace, and reads it on one thread. This part
- * knows no formats of traces. */
+ * parses no files: trace.h does. */
 #ifndef TOOLS_SIMULATE_SIM_TRACE_H
 #define TOOLS_SIMULATE_SIM_TRACE_H
 

@@ -77,7 +77,7 @@ struct partition {
     uint32_t slot_first[PARTITION_HOSTS_MAX]; /* First slot of each kind of open host. */
     /* [kind of host]: use of the open host, as an index, when all its devices are in use. */
     uint32_t slot_full[PARTITION_HOSTS_MAX];
-    /* [kind of host][kind]: increment of this index for one more device of the kind. */
+    /* [kind of host][kind]: increment of the open host's use for one more device of a kind. */
     uint32_t slot_stride[PARTITION_HOSTS_MAX][PARTITION_KINDS_MAX];
     uint32_t slots; /* Slots per host vector; the last slot is `closed`. */
     /* State numbers are slots - 1 (the start: closed, nothing used) … states - 1. */

@@ -4,9 +4,9 @@
  * A request is two *tasks*: a prompt, which is not cut into chunks, and a decode. A task takes all
  * its memory when it first runs. An *iteration* computes a batch once. A batch of decodes computes
  * several iterations in one piece (a *run*); an arriving task can cut the run at the next boundary
- * between iterations. A decode that is *displaced* from a batch keeps its memory. A task that is
- * not chosen for a batch counts as *preempted*; a task that was preempted preemptions_max times
- * goes first.
+ * between iterations. A decode that is *displaced* from a batch keeps its memory. A waiting task
+ * that is not chosen for a batch counts as *preempted*; a task that was preempted preemptions_max
+ * times goes first.
  *
  * Properties of the reference that no server should have: the queue of tasks is sorted on insertion
  * by a number that changes later. A decode whose prompt runs on the same machine arrives together
