@@ -7,7 +7,7 @@
 
 #include "common/text.h"
 
-#define HOST_LOGS_FILES 16 /* Most files that are read, in addition to the journal. */
+#define HOST_LOGS_FILES 16        /* Most files that are read, in addition to the journal. */
 #define HOST_LOGS_BYTES (1 << 18) /* Most bytes of a log; earlier bytes are left out. */
 
 struct host_log {
