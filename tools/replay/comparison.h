@@ -21,8 +21,9 @@ struct replay_comparison;
 
 /* Reads the file; replay_comparison_close frees *times_out. A file that begins with "{" is a
  * summary. Any other file is a CSV with the columns request_id, ttft_s, tbt_s and e2e_s. A row is
- * left out if its column `outcome` is not "done". rows_required: a summary is refused. ST_IO: the file cannot be read. ST_INVALID: a value is wrong, or a
- * summary is refused. ST_NOT_FOUND: a column is missing. ST_NO_MEMORY: memory runs out. */
+ * left out if its column `outcome` is not "done". rows_required: a summary is refused. ST_IO: the
+ * file cannot be read. ST_INVALID: a value is wrong, or a summary is refused. ST_NOT_FOUND: a
+ * column is missing. ST_NO_MEMORY: memory runs out. */
 enum status replay_comparison_open(const char *path, bool rows_required,
                                    struct replay_comparison **times_out, struct error *error);
 void replay_comparison_close(struct replay_comparison *times); /* NULL is fine. */

@@ -36,9 +36,8 @@ struct replay_report_options {
     double slo_e2e_ms;  /* Limit of E2E for goodput; 0 = none. */
     FILE *json;         /* File for the JSON, which the caller closes; NULL = none. */
     FILE *rows;         /* File for the CSV, which the caller closes; NULL = none. */
-    struct replay_comparison *prediction; /* Predicted times (the caller's); NULL = none. */
-    struct replay_comparison
-        *uncontended; /* Times without contention (the caller's); NULL = none. */
+    struct replay_comparison *prediction;  /* Predicted times, owned by the caller; NULL = none. */
+    struct replay_comparison *uncontended; /* Times without contention; as `prediction`. */
 };
 
 enum replay_latency { REPLAY_TTFT, REPLAY_TBT, REPLAY_E2E, REPLAY_LATE, REPLAY_LATENCY_COUNT };

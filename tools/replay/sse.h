@@ -1,7 +1,7 @@
 /* replay_sse: splits a byte stream into server-sent events (WHATWG HTML, section 9.2.6) and passes
  * the data of each event to a function. Bytes can arrive in pieces of any size. Lines end with LF,
- * CRLF or CR. Comments, and fields other than `data`, are ignored. client.c owns one struct per open
- * request; one thread at a time uses a struct. This part reads no sockets and interprets no data. */
+ * CRLF or CR. Comments, and fields other than `data`, are ignored. client.c owns the structs; one
+ * thread at a time uses a struct. This part reads no sockets and interprets no data. */
 #ifndef TOOLS_REPLAY_SSE_H
 #define TOOLS_REPLAY_SSE_H
 
