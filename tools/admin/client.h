@@ -18,7 +18,7 @@
 
 /* Options of every subcommand of admin.h. Texts point into argv. */
 struct admin_target {
-    struct option_texts gateways; /* Values of --socket and --url; none = see admin_client_open. */
+    struct option_texts gateways; /* Values of --socket and --url; may be empty. */
     const char *api_key_file;     /* File with the API key; NULL = none. */
     const char *ca_file; /* PEM file of trusted certificates; NULL = those of the system. */
     bool every_address;  /* Each address of a URL's host is a gateway. */
@@ -62,10 +62,10 @@ const char *admin_client_name(const struct admin_client *client, unsigned gatewa
 
 /* Sends a request to a gateway and waits for the answer. gateway: from 0 to admin_client_count - 1.
  * path: from "/" on, with the query. body: JSON; NULL = none. *text_out: the answer's body, which
- * the caller frees. ST_UNREACHABLE: there is no whole answer within timeout_s, or the answer is
- * larger than 64 MiB or than the memory. ST_NOT_FOUND: HTTP status 404. ST_INVALID: another HTTP
- * status above 299. ST_IO: the answer is empty. ST_TOO_LARGE: `path` is too long. ST_NO_MEMORY:
- * memory runs out after the answer has arrived. */
+ * the caller frees. ST_UNREACHABLE: there is no whole answer within timeout_s, or the answer has
+ * more than 64 MiB or does not fit into memory. ST_NOT_FOUND: HTTP status 404. ST_INVALID: another
+ * HTTP status above 299. ST_IO: the answer is empty. ST_TOO_LARGE: `path` is too long.
+ * ST_NO_MEMORY: memory ran out when the whole answer had arrived. */
 enum status admin_client_text(struct admin_client *client, unsigned gateway, const char *method,
                               const char *path, const char *body, char **text_out,
                               struct error *error);
@@ -76,8 +76,7 @@ enum status admin_client_json(struct admin_client *client, unsigned gateway, con
                               struct error *error);
 
 /* Writes `path_start` (at most 32 bytes, with a slash at the end) and a machine's name to `out`.
- * Returns false, with *error, if the name is empty, too long or has a character that names of
- * machines do not have. */
+ * Returns false, with *error, if no machine can have the name. */
 bool admin_machine_path(const char *path_start, const char *name, char out[LIMIT_NAME_BYTES + 32],
                         struct error *error);
 

@@ -26,15 +26,14 @@ const char *view_printable(const char *text, char *out, size_t capacity);
  * state of a model update. gateway_name: the result of admin_client_name. */
 void view_gateway(const json_t *state, const char *gateway_name, FILE *out);
 /* Writes a table of at most the first TABLE_ROWS_MAX - 1 machines. Below the table, writes why
- * machines do not serve, their warnings and their crashes. with_bars: adds a bar to the use of
- * KV. */
+ * machines do not serve, their warnings and their crashes. with_bars: draws the use of KV, too. */
 void view_machines(const json_t *state, bool with_bars, FILE *out);
 /* Writes one line: the bytes of KV that machines hold and have sent, per kind of layers, and the
  * number of blocks that were freed because windows have passed them. */
 void view_kv(const json_t *state, FILE *out);
 /* Writes how many links are up, and one line with the reason for each link that is down. */
 void view_links(const json_t *state, FILE *out);
-/* Writes how many problems there are, and the worst `problems_max` problems, each in two lines. */
+/* Writes how many problems there are, and the first `problems_max` problems, each in two lines. */
 void view_problems(const json_t *state, size_t problems_max, FILE *out);
 /* Makes a state with one problem for view_problems: the gateway does not answer. error_text: the
  * reason. Returns a new reference; NULL = no memory. */
