@@ -68,7 +68,7 @@ struct doctor_path {
     char path[64];     /* How the writes travelled, such as "ucx put over sysv". */
     double bandwidth_bytes_per_s;
     double layer_us;      /* Time to write layer_bytes, until the writer knows of the arrival. */
-    uint32_t layer_bytes; /* Bytes in the size of one layer's KV; 0 = not measured. */
+    uint32_t layer_bytes; /* Roughly one layer's KV; 0 = not measured. */
     double latency_us;    /* Time of a small write, until the writer knows of the arrival. */
 };
 
@@ -87,7 +87,7 @@ struct doctor_report {
     struct doctor_paths paths;
     char paths_why[512]; /* Why a path could not be measured; "" = no failure. */
     /* The checks do not set the following fields. */
-    char region_why[256]; /* Why KV cannot travel over shared memory; "" = no reason. */
+    char region_why[256]; /* Why KV cannot travel over shared memory; "" = it can, or not known. */
     bool can_serve;       /* The host can serve. */
     char why_not[640];    /* Why the host cannot serve; "" = can_serve. */
     double checks_s;      /* Time of all checks. */
