@@ -32,9 +32,8 @@ struct fetch_file {
     const char *url;
     const char *name;   /* Name of the file in options->folder. */
     const char *sha256; /* 64 lower-case digits; NULL = not known. */
-    /* The file has at most FETCH_SMALL_BYTES. The server need not announce the size. */
-    bool small;
-    bool optional; /* The answer 404 gives ST_NOT_FOUND without an error text. */
+    bool small;         /* At most FETCH_SMALL_BYTES; the server need not announce the size. */
+    bool optional;      /* The answer 404 gives ST_NOT_FOUND without an error text. */
 };
 
 #define FETCH_SMALL_BYTES (64u << 20)
@@ -45,10 +44,10 @@ struct fetch_file {
  *
  * ST_INVALID: a file with this name exists, but has another checksum or no checksum is known; the
  * download has another checksum; or the server's answer is not usable. ST_NOT_FOUND: the server
- * refuses (HTTP 4xx except 429). ST_NO_RESOURCE: fetch_room_check refuses, or another process
+ * refuses, such as with HTTP 404. ST_NO_RESOURCE: fetch_room_check refuses, or another process
  * downloads the file. ST_TOO_LARGE: the file is larger than announced or allowed, or its path is
- * too long. ST_NO_MEMORY: memory runs out. ST_IO: attempts_max is reached, or
- * another failure of the network, of the server or of a file. */
+ * too long. ST_NO_MEMORY: memory runs out. ST_IO: attempts_max is reached, or another failure of
+ * the network, of the server or of a file. */
 enum status fetch_download(const struct fetch_options *options, const struct fetch_file *file,
                            struct error *error);
 /* Returns true if a file's name is plain: no slash, backslash, space or control character, no dot
