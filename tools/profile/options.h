@@ -22,14 +22,14 @@ struct profile_options {
     struct option_wholes ranks;   /* Numbers of ranks to measure the device with. */
     /* Devices of the same kind to keep busy in a second measurement; 0 = no second measurement. */
     uint64_t busy_devices;
-    struct option_texts peers; /* Addresses at which other hosts serve the ends of links. */
+    struct option_texts peers; /* Addresses where other hosts run --serve-link. */
     const char *serve_link;    /* Address to listen on for a host that measures; NULL = measure. */
     const char *key_file;      /* File with the key for links to other hosts; NULL = no key. */
-    const char *ucx_tls;       /* UCX_TLS for links to other hosts; NULL = UCX chooses. */
-    double seconds;            /* Time for all measurements of devices and links. */
-    bool quick;                /* Few points, and one round is enough. */
-    bool no_links;             /* Do not measure the links inside this host. */
-    bool no_devices;           /* Measure links only. */
+    const char *ucx_tls; /* UCX_TLS for links to other hosts; NULL = the transport's default. */
+    double seconds;      /* Time for all measurements of devices and links. */
+    bool quick;          /* Few points, and one round is enough. */
+    bool no_links;       /* Do not measure the links inside this host. */
+    bool no_devices;     /* Measure links only. */
 };
 
 extern const struct option_table profile_options_table;

@@ -17,7 +17,7 @@
 /* A stamp between two parts of a batch. Making the stamp takes the time from end_ns to begin_ns. */
 struct profile_stamp {
     int64_t end_ns;   /* End of the earlier part. */
-    double waited_us; /* profile_delay_us at that time; 0 = the device has its own memory. */
+    double waited_us; /* profile_delay_us at end_ns; 0 = the device has its own memory. */
     int64_t begin_ns; /* Begin of the later part. */
 };
 

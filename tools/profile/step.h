@@ -71,7 +71,7 @@ enum status profile_step_open(const struct profile_step_options *options, struct
                               struct error *error);
 void profile_step_close(struct profile_step *s); /* NULL is fine. */
 
-/* The pointers that the next three functions return are valid until profile_step_close. */
+/* The next three functions return pointers that are valid until profile_step_close. */
 const struct model_hyper *profile_step_hyper(const struct profile_step *s); /* The model's shape. */
 const struct profile_step_weights *profile_step_weights(const struct profile_step *s);
 const char *profile_step_describe(const struct profile_step *s); /* The device, for a person. */
