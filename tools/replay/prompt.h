@@ -1,7 +1,6 @@
 /* replay_prompt: makes the JSON body of a completion or chat request whose prompt has an exact
  * number of tokens. Equal options and requests give equal bytes. `cleave replay` and bench-streams
- * call it on their main threads. It sends nothing and has no tokenizer: it assumes that a word is
- * one token (server.h checks this). */
+ * call it on their main threads. It sends nothing and has no tokenizer. */
 #ifndef TOOLS_REPLAY_PROMPT_H
 #define TOOLS_REPLAY_PROMPT_H
 
@@ -15,7 +14,7 @@ enum replay_prompt_kind {
     /* Ids if the server accepts them, otherwise text: replay_server_ask decides. */
     REPLAY_PROMPT_AUTO,
     REPLAY_PROMPT_IDS,  /* An array of token ids, drawn from [id_low, id_high]. */
-    REPLAY_PROMPT_TEXT, /* Words that are one token each in the usual vocabularies. */
+    REPLAY_PROMPT_TEXT, /* Frequent English words, each assumed to be one token. */
 };
 
 struct replay_prompt_options {
@@ -31,9 +30,9 @@ struct replay_prompt_options {
 /* One request to send. In a replay: a row of the trace, with lengths that fit the context of the
  * server. */
 struct replay_request {
-    uint64_t id;            /* Id of the row (trace.h). */
-    int64_t after_us;       /* Due time, from the beginning of the replay. */
-    uint64_t line;          /* Line of the row. Prompts of different lines differ outside blocks. */
+    uint64_t id;      /* Id of the row (trace.h). */
+    int64_t after_us; /* Due time, from the beginning of the replay. */
+    uint64_t line;    /* Line of the row. The tokens outside blocks depend on it and the seed. */
     uint32_t prompt_tokens; /* Length of the prompt, with extra_tokens. */
     uint32_t output_tokens; /* Length of the answer. */
     /* [block_count]: ids of the prompt's first blocks; NULL if block_count is 0. Blocks with equal

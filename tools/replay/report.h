@@ -3,8 +3,8 @@
  * replay` and bench-streams call it on their main threads. It owns the samples, but no files. It
  * sends nothing and reads no clock.
  *
- * TTFT: from a request's due time to its first token event. TBT: each gap between two token events
- * of a request. E2E: from the due time to the end of the stream. Late: from the due time to
+ * TTFT: from a request's due time to its first token event. TBT: the time between two successive
+ * token events of a request. E2E: from the due time to the end of the stream. Late: from the due time to
  * sending, i.e. the sender's own delay. TTFT and E2E count requests that are done; TBT and late
  * count all requests. */
 #ifndef TOOLS_REPLAY_REPORT_H
@@ -23,8 +23,7 @@ struct replay_report_options {
     const char *trace;
     const char *url;
     const char *model;
-    /* Kind of the prompts, such as "token ids" (replay_server_describe); NULL = not shown. */
-    const char *prompts;
+    const char *prompts; /* Result of replay_server_describe; NULL = not shown. */
     double start_s;
     double duration_s; /* 0 = to the end of the trace. */
     double rate_scale;
@@ -45,9 +44,8 @@ enum replay_latency { REPLAY_TTFT, REPLAY_TBT, REPLAY_E2E, REPLAY_LATE, REPLAY_L
 struct replay_totals {
     uint64_t sent; /* Requests whose results were added. */
     uint64_t done;
-    uint64_t failed; /* Failed requests, without the interrupted ones. */
-    /* Requests that were open when the user stopped the replay (REPLAY_INTERRUPTED). */
-    uint64_t interrupted;
+    uint64_t failed;        /* Failed requests, without the interrupted ones. */
+    uint64_t interrupted;   /* Requests that failed as REPLAY_INTERRUPTED. */
     uint64_t wrong_counts;  /* Requests that are done but have other token counts than wanted. */
     uint64_t without_usage; /* Requests that are done, but without token counts of the server. */
     uint64_t in_slo;        /* Requests that are done and within all limits that are given. */

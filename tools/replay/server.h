@@ -15,10 +15,8 @@ enum replay_exactness {
 };
 
 struct replay_server {
-    char *model; /* Model name in requests; allocated. */
-    /* Most tokens of prompt and answer: --max-context, or what the server reports; 0 = not
-     * known. */
-    uint32_t max_context;
+    char *model;                    /* Model name in requests; allocated. */
+    uint32_t max_context;           /* Most tokens of prompt and answer; 0 = not known. */
     enum replay_prompt_kind prompt; /* REPLAY_PROMPT_IDS or REPLAY_PROMPT_TEXT. */
     uint32_t extra_tokens;          /* Tokens that the server adds to a text. */
     enum replay_exactness exactness;
