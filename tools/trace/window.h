@@ -1,6 +1,6 @@
 /* trace_window: a part of a trace (the window), with changed speed and lengths. `cleave replay` and
  * `cleave trace` call the functions on the main thread. The caller owns the window and the trace.
- * This part reads no clock, and does not split requests. */
+ * This part reads no clock and sends nothing. */
 #ifndef TOOLS_TRACE_WINDOW_H
 #define TOOLS_TRACE_WINDOW_H
 
