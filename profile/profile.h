@@ -209,8 +209,8 @@ struct profile_work {
 };
 
 /* Returns the time of a stage of the layers [first, last) for a batch; 0 = the batch has no rows.
- * If the batch has prompts and decodes, a decode costs a row of a prompt, and the attention to its
- * context as in a decode step. */
+ * In a batch with prompts and decodes, a decode costs as much as one more row of a prompt, plus the
+ * attention to its cached tokens. */
 double profile_stage_us(const struct profile *p, const struct profile_device *d, uint32_t first,
                         uint32_t last, const struct profile_work *work);
 /* Returns the time of a stage for a batch of prompts: the sum of batch_us, profile_prompt_us, the
@@ -241,7 +241,8 @@ double profile_experts_chosen(const struct profile *p, double rows);
 /* Returns the number of experts of a layer that `rows` rows choose together if each row chooses its
  * experts at random. Requires a model with experts. */
 double profile_experts_expected(const struct profile *p, double rows);
-/* Returns the bytes of a layer's weights that a batch of `rows` rows reads; only chosen experts. */
+/* Returns the bytes of a layer's weights, with only the experts that a batch of `rows` rows
+ * chooses. */
 double profile_layer_read_bytes(const struct profile *p, uint32_t layer, double rows);
 
 /* Returns the time of one write of `bytes` bytes: latency_us plus the bytes divided by the
