@@ -4,9 +4,8 @@
  * sends nothing and reads no clock.
  *
  * TTFT: from a request's due time to its first token event. TBT: the time between two successive
- * token events of a request. E2E: from the due time to the end of the stream. Late: from the due time to
- * sending, i.e. the sender's own delay. TTFT and E2E count requests that are done; TBT and late
- * count all requests. */
+ * token events of a request. E2E: from the due time to the end of the stream. Late: from the due
+ * time to sending. TTFT and E2E count requests that are done; TBT and late count all requests. */
 #ifndef TOOLS_REPLAY_REPORT_H
 #define TOOLS_REPLAY_REPORT_H
 
