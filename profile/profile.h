@@ -142,8 +142,7 @@ struct profile {
 };
 
 /* Reads and checks a profile. The caller frees *out with profile_close. ST_INVALID: the file cannot
- * be read, is no JSON or has a wrong value. ST_NO_MEMORY: memory runs out. The error's text names
- * the file. */
+ * be read, is no JSON or has a wrong value. ST_NO_MEMORY: memory runs out. Errors name the file. */
 enum status profile_load(const char *path, struct profile **out, struct error *error);
 /* Does what profile_load does, for a profile in memory. name: name of the file in errors. */
 enum status profile_parse(const char *text, size_t bytes, const char *name, struct profile **out,
@@ -241,8 +240,7 @@ double profile_experts_chosen(const struct profile *p, double rows);
 /* Returns the number of experts of a layer that `rows` rows choose together if each row chooses its
  * experts at random. Requires a model with experts. */
 double profile_experts_expected(const struct profile *p, double rows);
-/* Returns the bytes of a layer's weights, with only the experts that a batch of `rows` rows
- * chooses. */
+/* Returns the bytes of a layer's weights that `rows` rows read, with only the chosen experts. */
 double profile_layer_read_bytes(const struct profile *p, uint32_t layer, double rows);
 
 /* Returns the time of one write of `bytes` bytes: latency_us plus the bytes divided by the
