@@ -1,8 +1,8 @@
 /* profile: the measured times of a model on the devices and links of a cluster, as a struct and as
  * a JSON file (docs/profile.md), and estimates for sizes that were not measured. `cleave profile`
- * writes profiles. Commands (tools/) and machines with stages (machine/executor/) read them. Any
- * thread may read a loaded profile. This part measures nothing (tools/profile/ does), and does not
- * decide how layers are split. Times are in microseconds. */
+ * writes profiles; other commands and machines with stages read them. The caller owns a profile.
+ * The functions keep no state, and any thread may call them. They measure nothing (tools/profile/
+ * does), and do not decide how layers are split. Times are in microseconds. */
 #ifndef PROFILE_PROFILE_H
 #define PROFILE_PROFILE_H
 
@@ -24,20 +24,20 @@
 #define PROFILE_TEXT_BYTES   128 /* Bytes of a description, with its NUL. */
 
 /* Measured times by rows (tokens of a prompt, or sequences of a decode step) and by context (cached
- * tokens of the prompt, or of each sequence). `rows` and `contexts` ascend strictly. More rows or
- * more context never have a smaller `us`. */
+ * tokens of the prompt, or of each sequence). `rows` and `contexts` ascend strictly. `us` does not
+ * decrease with rows or with context. */
 struct profile_grid {
     uint32_t row_count;     /* 1 to PROFILE_ROWS_MAX. */
     uint32_t context_count; /* 1 to PROFILE_CONTEXTS_MAX. */
     double rows[PROFILE_ROWS_MAX];
     double contexts[PROFILE_CONTEXTS_MAX];
     double us[PROFILE_ROWS_MAX][PROFILE_CONTEXTS_MAX];
-    /* How much repeated measurements of a point differ: interquartile range / median. The median
-     * over all points. */
+    /* How much repeated measurements of a point differ: interquartile range divided by median. The
+     * value is the median over all points. 0 = not known. */
     double spread;
 };
 
-/* Measured times by rows alone. `rows` ascend strictly. More rows never have a smaller `us`. */
+/* Measured times by rows alone. `rows` ascend strictly. `us` does not decrease. */
 struct profile_curve {
     uint32_t row_count; /* 1 to PROFILE_ROWS_MAX. */
     double rows[PROFILE_ROWS_MAX];
@@ -50,28 +50,28 @@ struct profile_layer {
     struct profile_grid token;  /* Rows are sequences of a decode step. */
 };
 
-/* A batch that was measured as a whole, to check what is estimated from measured parts. */
+/* A batch of all layers that was measured, to check that the profile's times predict its time. */
 struct profile_check {
     bool prompt; /* true = `rows` are tokens of a prompt; false = sequences of a decode step. */
     double rows;
     double context;     /* Cached tokens of the prompt, or of each sequence. */
-    uint32_t decodes;   /* With `prompt`: decodes in the batch, too. */
-    double measured_us; /* Measured time of the whole batch. */
-    double sum_us;      /* Time that profile_stage_us gives for the batch. */
+    uint32_t decodes;   /* Decodes in the batch of a prompt; 0 if `prompt` is false. */
+    double measured_us; /* Measured time of the batch. */
+    double sum_us;      /* Time that the profile predicts for the batch. */
 };
 
-/* Cached tokens of each of the `decodes` of a check. */
+/* Cached tokens of each decode that profile_check.decodes counts. */
 #define PROFILE_CHECK_DECODE_CONTEXT 128
 
 /* The routed experts of a model's layers. All zeros = the model has none. */
 struct profile_experts {
-    uint32_t count;     /* Experts of a layer. */
-    uint32_t used;      /* Experts of a layer that a row chooses. */
-    uint64_t bytes;     /* Bytes of the weights of one expert. */
-    uint32_t row_count; /* Number of measurements in `rows` and `chosen`; 0 = not measured. */
+    uint32_t count;                /* Experts of a layer. */
+    uint32_t used;                 /* Experts that a row chooses. */
+    uint64_t bytes;                /* Bytes of the weights of one expert. */
+    uint32_t row_count;            /* Entries of `rows` and of `chosen`; 0 = not measured. */
     double rows[PROFILE_ROWS_MAX]; /* Rows of a decode step; they ascend strictly. */
-    /* Number of experts of a layer that the rows chose together, the mean over the layers; does not
-     * descend. */
+    /* chosen[i]: experts of a layer that rows[i] rows chose together, on average over the layers.
+     * `chosen` does not decrease. */
     double chosen[PROFILE_ROWS_MAX];
 };
 
@@ -84,8 +84,8 @@ struct profile_device {
     char description[PROFILE_TEXT_BYTES]; /* Text for a person, such as the CPU's name. */
     /* Threads of all ranks together, as in the config; 0 = the number cannot be chosen. */
     uint32_t threads;
-    uint32_t ranks; /* Number of ranks; 1 = one process computes whole layers. */
-    /* Number of other devices of this kind that computed on the host during the measurement. */
+    uint32_t ranks; /* Processes that compute each layer together; 1 = one process. */
+    /* Other devices of this kind that computed on the host during the measurement. */
     uint32_t busy_devices;
     uint64_t memory_bytes; /* Memory of the device, or of the host if the device has none. */
     /* 1 = all layers of the model have equal times; else the model's number of layers. */
@@ -112,7 +112,8 @@ struct profile_link {
     double latency_us;   /* Time of a small write, until the writer knows of its arrival. */
     uint32_t size_count; /* Number of measurements in sizes_bytes and sizes_us. */
     double sizes_bytes[PROFILE_SIZES_MAX]; /* Sizes of writes, in ascending order. */
-    double sizes_us[PROFILE_SIZES_MAX];    /* Time until the writer knows of the arrival. */
+    /* sizes_us[i]: time of a write of sizes_bytes[i], until the writer knows of its arrival. */
+    double sizes_us[PROFILE_SIZES_MAX];
 };
 
 /* A whole profile. */
@@ -126,11 +127,11 @@ struct profile {
         uint64_t layer_weight_bytes[LIMIT_LAYERS]; /* By layer. */
         uint64_t embedding_bytes;                  /* Of the embedding matrix. */
         uint64_t vocabulary_bytes;   /* Of the vocabulary matrix and the final norm. */
-        double vocabulary_layers;    /* Weights of the vocabulary matrix / those of a layer. */
+        double vocabulary_layers;    /* Weights of the vocabulary matrix / weights of a layer. */
         bool tied;                   /* The embedding matrix is also the vocabulary matrix. */
         uint64_t kv_bytes_per_token; /* KV of one token in one layer. */
-        bool kv_copied;              /* Each rank of a stage has the whole KV (latent attention). */
-        struct layer_groups groups;  /* Without `latent`. */
+        bool kv_copied; /* Each rank of a stage has the KV of all heads (latent attention). */
+        struct layer_groups groups; /* The model's layer groups. */
         struct profile_experts experts;
         uint64_t boundary_bytes_per_token; /* Activations that one stage sends to the next. */
     } model;
@@ -140,11 +141,10 @@ struct profile {
     struct profile_link links[PROFILE_LINKS_MAX];
 };
 
-/* Reads and checks the profile in a file. The caller frees *out with profile_close. Returns
- * ST_INVALID if the file cannot be read, is no JSON or has a wrong value, or ST_NO_MEMORY. The
- * error names the file. */
+/* Reads and checks a profile. The caller frees *out with profile_close. ST_INVALID: the file cannot
+ * be read, is no JSON or has a wrong value. ST_NO_MEMORY: memory runs out. Errors name the file. */
 enum status profile_load(const char *path, struct profile **out, struct error *error);
-/* Reads and checks the profile in `text`, as profile_load does. Errors name `name` as the file. */
+/* Does what profile_load does, for a profile in memory. name: name of the file in errors. */
 enum status profile_parse(const char *text, size_t bytes, const char *name, struct profile **out,
                           struct error *error);
 /* Frees the profile and the layers of its devices. NULL is fine. */
@@ -183,72 +183,71 @@ const struct profile_device *profile_device_find_busy(const struct profile *p,
 const struct profile_link *profile_link_find(const struct profile *p, const char *from,
                                              const char *to, const char *transport);
 
-/* These functions return the time for this number of rows (and this context): interpolated between
- * the measured points, and extrapolated linearly beyond them, to at least 0. Fewer rows than those
- * of the first point take the time of the first point. */
+/* Returns the time for these rows and this context: interpolated between the measured points, and
+ * extrapolated beyond them. Fewer rows than those of the first point take the time of the first
+ * point. */
 double profile_grid_us(const struct profile_grid *grid, double rows, double context);
+/* Does what profile_grid_us does, for a curve. */
 double profile_curve_us(const struct profile_curve *curve, double rows);
 
-/* Returns the time of the layers [first, last) of the model for a batch of `tokens` tokens of one
- * prompt after `context` cached tokens, with one sampled row. Does not include the embedding matrix
- * and the vocabulary matrix. `context` may be negative (profile_batch_context). */
+/* Returns the time of the layers [first, last) for a batch of `tokens` tokens of one prompt after
+ * `context` cached tokens, with one sampled row. Embedding matrix and vocabulary matrix are not
+ * included. */
 double profile_prompt_us(const struct profile *p, const struct profile_device *d, uint32_t first,
                          uint32_t last, double tokens, double context);
-/* Returns the time of the layers [first, last) for a decode step of `batch` sequences, which have
- * `context` cached tokens each on average. If the model has experts, the time between two measured
- * points grows like the number of experts that the rows choose. */
+/* Returns the time of the layers [first, last) for a decode step of `batch` sequences. context:
+ * cached tokens of a sequence, on average. Embedding matrix and vocabulary matrix are not
+ * included. */
 double profile_token_us(const struct profile *p, const struct profile_device *d, uint32_t first,
                         uint32_t last, double batch, double context);
-/* Returns the `context` with which profile_prompt_us gives the time of a batch of several prompts,
- * for the sum of their tokens. Prompt i has tokens[i] tokens in the batch, after contexts[i] cached
- * tokens. The result may be negative. */
+/* Returns the `context` with which profile_prompt_us gives the time of a batch of `count` prompts.
+ * Prompt i has tokens[i] tokens in the batch, after contexts[i] cached tokens. A single prompt with
+ * all tokens and this context has as much attention work. The result may be negative. */
 double profile_batch_context(const uint32_t *tokens, const uint32_t *contexts, uint32_t count);
 
 /* The rows of a batch. */
 struct profile_work {
-    uint32_t prompt_tokens;  /* Sum over all prompts of the batch. */
+    uint32_t prompt_tokens;  /* Tokens of all prompts in the batch. */
     double prompt_context;   /* Result of profile_batch_context. */
-    uint32_t prompts_ending; /* Prompts that end in the batch, so that a token is sampled. */
-    uint32_t decodes;        /* Decodes of the batch; each computes one token. */
-    double decode_context;   /* Cached tokens of a decode, the mean over the decodes. */
+    uint32_t prompts_ending; /* Prompts that end in the batch; for each, a token is sampled. */
+    uint32_t decodes;        /* Rows of decodes; for each, one token is sampled. */
+    double decode_context;   /* Cached tokens of a decode, on average. */
 };
 
-/* Returns the time of a stage of the layers [first, last) for a batch; 0 without rows. A batch of
- * prompts alone takes profile_stage_prompt_us, a batch of decodes alone profile_stage_token_us. In
- * a batch of prompts and decodes, a decode counts as one more row of the prompts, and adds the
- * attention to its context, as in a decode step. */
+/* Returns the time of a stage of the layers [first, last) for a batch; 0 = the batch has no rows.
+ * In a batch with prompts and decodes, a decode costs as much as one more row of a prompt, plus the
+ * attention to its cached tokens. */
 double profile_stage_us(const struct profile *p, const struct profile_device *d, uint32_t first,
                         uint32_t last, const struct profile_work *work);
-/* Returns the time of a stage of the layers [first, last) for a batch: the sum of batch_us, of
- * profile_prompt_us, of the embedding matrix in the first stage, and of the vocabulary matrix for
- * `sampled` prompts (0 = none) in the last stage. */
+/* Returns the time of a stage for a batch of prompts: the sum of batch_us, profile_prompt_us, the
+ * embedding matrix in the first stage, and the vocabulary matrix in the last stage. sampled: number
+ * of prompts for which a token is sampled. */
 double profile_stage_prompt_us(const struct profile *p, const struct profile_device *d,
                                uint32_t first, uint32_t last, double tokens, double context,
                                double sampled);
-/* Returns the time of a stage of the layers [first, last) for a decode step: the sum of batch_us,
- * of profile_token_us, of the embedding matrix in the first stage, and of the vocabulary matrix for
- * all sequences in the last stage. */
+/* Returns the time of a stage for a decode step: the sum of batch_us, profile_token_us, the
+ * embedding matrix in the first stage, and the vocabulary matrix in the last stage. */
 double profile_stage_token_us(const struct profile *p, const struct profile_device *d,
                               uint32_t first, uint32_t last, double batch, double context);
 
-/* Returns the bytes of KV memory of one token in one block: kv_bytes_per_token for each layer row
- * (layer_groups_rows). */
+/* Returns the bytes of a block divided by its tokens: kv_bytes_per_token times the number of rows
+ * of layers in the KV memory (layer_groups_rows). */
 uint64_t profile_kv_block_token_bytes(const struct profile *p);
 /* Returns the number of the model's layers that have a window. */
 uint32_t profile_windowed_layers(const struct profile *p);
 
-/* Returns the bytes of the weights of a stage of the layers [first, last). If one stage has both
- * the first and the last layer, tied weights count once. */
+/* Returns the bytes of the weights of a stage of the layers [first, last). Tied weights count once
+ * in a stage that has all layers. */
 uint64_t profile_stage_weight_bytes(const struct profile *p, uint32_t first, uint32_t last);
 
-/* Returns the number of experts of a layer that `rows` rows of a batch choose together: from the
- * measurements, or profile_experts_expected if there are none. Requires a model with experts. */
+/* Returns the number of experts of a layer that `rows` rows choose together, estimated from the
+ * measured numbers; without measurements, profile_experts_expected. Requires a model with
+ * experts. */
 double profile_experts_chosen(const struct profile *p, double rows);
-/* Returns the expected number of experts of a layer that `rows` rows choose together, if the choice
- * is random. Requires a model with experts. */
+/* Returns the number of experts of a layer that `rows` rows choose together if each row chooses its
+ * experts at random. Requires a model with experts. */
 double profile_experts_expected(const struct profile *p, double rows);
-/* Returns the bytes of a layer's weights that a batch of `rows` rows reads. Of the experts, the
- * batch reads only those that its rows choose. */
+/* Returns the bytes of a layer's weights that `rows` rows read, with only the chosen experts. */
 double profile_layer_read_bytes(const struct profile *p, uint32_t layer, double rows);
 
 /* Returns the time of one write of `bytes` bytes: latency_us plus the bytes divided by the
