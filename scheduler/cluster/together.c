@@ -8,12 +8,12 @@
  *
  * Between machines with cores of their own, the expected times decide. A machine with P seconds of
  * open prompts and a decode step of s seconds delivers the last first token after P, and with
- * answers beside them, which get one step between two shares of prompts (scheduler/pace.h), after
+ * answers beside them after
  *
- *     P + s × TTFT/TBT.
+ *     P (t + s) / t,
  *
- * An answer of L tokens that runs already waits for these prompts once, so its mean gap between
- * tokens is
+ * where t is the prompts' share between two steps (scheduler/pace.h). An answer of L tokens that
+ * runs already waits for these prompts once, so its mean gap between tokens is
  *
  *     s + P / L.
  *
@@ -22,16 +22,17 @@
  * whose second token waits for the KV; one machine for both does both. The cost of a route is the
  * largest of these parts; if one is above 1, the cost is 1 plus the sum of what exceeds 1, for the
  * request and for each answer that the request slows down. The cheapest route is taken; the split
- * one counts with SPLIT_FAVOUR of its cost.
+ * one counts with a part of its cost (split_favour).
  *
  * So phases are split while the prompt machine has no queue; a queue that hurts more than a prompt
  * beside answers goes to machines that decode; and where tokens are late, answers stay where their
  * prompt was computed. `bench/bench_surface.py` measures what this is worth. */
 #include "scheduler/cluster/seek.h"
+#include "scheduler/pace.h"
 
-/* One machine does both phases only if that costs less than this part of the split route: answers
- * that are spread over prompt machines for a small gain make all later prompts there wait. */
-#define SPLIT_FAVOUR 0.8
+/* See split_favour. Found with bench_surface.py and bench_surface_served.py, simulated: 69 cells. */
+#define FAVOUR_SLOPE 0.5
+#define FAVOUR_LEAST 0.5
 
 #define NS_PER_US 1e3
 
@@ -69,11 +70,13 @@ static struct times times_with(const struct seek *s, uint32_t i, uint32_t prompt
     uint64_t tokens =
         machine->prompt_tokens_pending + machine->others.prompt_tokens + prompt_tokens;
     uint64_t all = decodes_of(s, i) + decodes;
-    double tbt_us = (double)sc->options.one_machine_targets.tbt_us;
+    const struct sched_pace_targets *targets = &sc->options.one_machine_targets;
+    double tbt_us = (double)targets->tbt_us;
     double prompts_us = (double)tokens * US_PER_S / (double)cluster_rate(sc, i, MEASURE_PENDING);
     double step_us = all > 0 ? (double)cluster_step_ns(sc, i, all) / NS_PER_US : 0;
+    double share_us = (double)sched_pace_share_us(targets, prompts_us, step_us);
     struct times out = {.answer = step_us / tbt_us};
-    out.ttft = prompts_us / (double)sc->options.one_machine_targets.ttft_us + out.answer;
+    out.ttft = prompts_us * (share_us + step_us) / share_us / (double)targets->ttft_us;
     if (decodes_of(s, i) > 0)
         out.answers = out.answer + prompts_us / answer_tokens(s->request) / tbt_us;
     return out;
@@ -100,6 +103,19 @@ static uint64_t push_exposed_us(const struct seek *s, uint32_t prompt, uint32_t 
     const uint64_t compute_us = tokens * US_PER_S / cluster_rate(sc, prompt, MEASURE_PENDING);
     const uint64_t computed_us = cluster_work_us(sc, prompt, MEASURE_PENDING, 0) + compute_us;
     return cluster_exposed_us(sc, prompt, token, tokens, computed_us, compute_us);
+}
+
+/* Returns the part of the split route's cost that one machine's cost must be below. Answers that are
+ * spread over prompt machines for a small gain make all later prompts there wait, the more the
+ * larger a decode step is beside the target of TBT. */
+static double split_favour(const struct seek *s, const struct route *split)
+{
+    const struct sched_cluster *sc = s->sc;
+    uint32_t decodes =
+        split->token_machine != SCHED_NO_MACHINE ? split->token_machine : split->prompt_machine;
+    double step_us = (double)cluster_step_ns(sc, decodes, 1) / NS_PER_US;
+    double favour = 1 - FAVOUR_SLOPE * step_us / (double)sc->options.one_machine_targets.tbt_us;
+    return larger(favour, FAVOUR_LEAST);
 }
 
 /* token = SCHED_NO_MACHINE: only the prompt is computed. */
@@ -172,7 +188,7 @@ void cluster_together(const struct seek *s, struct route *out)
     }
     if (!measured(sc, base.prompt_machine))
         return;
-    double least = SPLIT_FAVOUR * cost(s, base.prompt_machine, base.token_machine);
+    double least = split_favour(s, &base) * cost(s, base.prompt_machine, base.token_machine);
     if (base.token_machine != SCHED_NO_MACHINE)
         machine_try(s, base.token_machine, &least, out);
     machine_try(s, base.prompt_machine, &least, out);
