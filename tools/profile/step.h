@@ -42,8 +42,10 @@ struct profile_step_weights {
     uint64_t layer_kinds[LIMIT_LAYERS]; /* Equal numbers mean equal types and shapes. */
     uint64_t embedding_bytes;
     uint64_t vocabulary_bytes;
-    bool tied;             /* The embedding is also the vocabulary. */
-    uint64_t expert_bytes; /* One routed expert; layer_bytes include it. 0 = no experts. */
+    bool tied; /* The embedding is also the vocabulary. */
+    /* One routed expert, which one of the ranks has whole; layer_bytes include it. 0 = no
+     * experts. */
+    uint64_t expert_bytes;
 };
 
 /* Time of a part of a batch. All fields are in microseconds. */
