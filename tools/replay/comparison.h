@@ -46,11 +46,11 @@ void replay_comparison_print_errors(struct replay_comparison *times, FILE *out);
 json_t *replay_comparison_json_errors(struct replay_comparison *times);
 
 /* Prints P50, P90 and P99 of the slowdowns against the other run, each with its limit in the SLO
- * (slo_limits of tools/report/slo.h). */
+ * (slo_limits of tools/report/slo.h), or that no slowdown was measured. */
 void replay_comparison_print_slowdowns(struct replay_comparison *times, FILE *out);
 /* Returns the slowdowns and their limits, the number of joined requests, the result of
- * replay_comparison_count_within_limits and whether the SLO is met, as a JSON object. Memory and
- * NULL: see replay_comparison_json_errors. */
+ * replay_comparison_count_within_limits and whether the SLO is met (null = no slowdown was
+ * measured), as a JSON object. Memory and NULL: see replay_comparison_json_errors. */
 json_t *replay_comparison_json_slowdowns(struct replay_comparison *times);
 
 /* Returns the number of joined requests whose slowdowns are all below the limits of P99. A missing
