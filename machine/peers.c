@@ -360,7 +360,7 @@ static void send_bytes(struct machine *m, struct transport_peer *peer, const voi
     if (status == ST_NO_RESOURCE)
         doomed_add(&m->doomed, peer, "it does not read its messages");
     else if (status == ST_TOO_LARGE)
-        log_error("cannot send a message of %zu bytes to %s: want at most %d", bytes, name_of(peer),
+        log_error("cannot send a message of %zu bytes to %s: want at most %u", bytes, name_of(peer),
                   LIMIT_MESSAGE_BYTES);
 }
 
