@@ -35,8 +35,9 @@ void workers_close(struct workers *w);
 uint32_t workers_threads(const struct workers *w);
 
 /* Returns the first item of thread `thread`'s share of `items` items, which is also the end of the
- * share before. With `thread` = the number of threads, returns `items`. A thread computes its share
- * unless other threads take items from the share. */
+ * share before. With `thread` = the number of threads, returns `items`. If there are several items,
+ * a thread computes its share unless other threads take items from the share; a single item is
+ * always computed by thread 0. */
 uint32_t workers_share(const struct workers *w, uint32_t items, uint32_t thread);
 
 /* Computes all items: calls fn(context, item, thread) for each item once, on all threads, and
