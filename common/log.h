@@ -10,10 +10,9 @@
  * once, the line is lost, and the next line that stderr takes reports the number of lost lines. All
  * lines with the same format string share one budget: at most 1,000 lines at once, and 100 lines a
  * second on average. Lines beyond the budget are not written, and the next line within the budget
- * reports their number. (Two format strings whose hashes are equal share one budget.) Lines of
- * log_audit have no budget. A text is cut after about 1,000 bytes. Control characters are written
- * as \xNN, in JSON as \u00NN. If stderr is systemd's journal, each line begins with its priority,
- * such as <6>, which the journal removes. */
+ * reports their number. Lines of log_audit have no budget. A text is cut after about 1,000 bytes.
+ * Control characters are written as \xNN, in JSON as \u00NN. If stderr is systemd's journal, each
+ * line begins with its priority, such as <6>, which the journal removes. */
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
 
