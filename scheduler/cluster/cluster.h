@@ -48,11 +48,10 @@
  * rules 1 and 2 take the best machine above its threshold if no machine is below its threshold.
  *
  * Among equal machines, a machine that has never changed its pool is taken first, by the order of
- * the indices; then the machine whose latest change of pool is the longest ago. A machine of the
- * token or mixed pool changes its pool when it comes up for the first time. Two machines are chosen
- * only if the link from the prompt machine to the token machine is up. A request that no machine
- * can take waits here. When a new request arrives and more than queue_requests_max wait, the last
- * new request of the queue is refused. scheduler/queue.h describes the order of the queue.
+ * the indices; then the machine whose latest change of pool is the longest ago. Two machines are
+ * chosen only if the link from the prompt machine to the token machine is up. A request that no
+ * machine can take waits here. When a new request arrives and more than queue_requests_max wait, the
+ * last new request of the queue is refused. scheduler/queue.h describes the order of the queue.
  *
  * Repurposing: the home pool of a machine changes when the demand for the two phases has changed
  * for long enough (repurpose.c). */
