@@ -99,7 +99,7 @@ enum status replay_client_send(struct replay_client *client, const struct replay
 
 /* Handles the bytes that have arrived, and waits for more. Returns at until_us (by clock_system) at
  * the latest; it may return earlier, for example when a request has ended or after a signal. ST_IO:
- * libcurl or the timer failed. */
+ * libcurl or the timer failed. ST_NO_MEMORY: memory runs out. */
 enum status replay_client_turn(struct replay_client *client, int64_t until_us);
 
 /* Ends every open request as REPLAY_INTERRUPTED, each with a call of on_result. */
