@@ -50,11 +50,12 @@ bool api_encode_prompt(const struct api_encode *encoder, const char *field, cons
                        size_t *count_out, struct api_error *error);
 /* Encodes a chat in the model's template, or in the request's own template if that is allowed. The
  * template's markers are always control tokens. The prompt begins with one BOS if the template
- * writes BOS, or if the model's prompts begin with BOS. *begin_out: whether the answer begins
- * before, in or after its reasoning. The caller frees *ids_out, also after a failure. On failure
- * returns false, with the HTTP error in *error. */
-bool api_encode_chat(const struct api_encode *encoder, const struct chat_request *request,
-                     uint32_t **ids_out, size_t *count_out, enum answer_begin *begin_out,
-                     struct api_error *error);
+ * writes BOS, or if the model's prompts begin with BOS. field: the body's field with the
+ * conversation, which errors name. *begin_out: whether the answer begins before, in or after its
+ * reasoning. The caller frees *ids_out, also after a failure. On failure returns false, with the
+ * HTTP error in *error. */
+bool api_encode_chat(const struct api_encode *encoder, const char *field,
+                     const struct chat_request *request, uint32_t **ids_out, size_t *count_out,
+                     enum answer_begin *begin_out, struct api_error *error);
 
 #endif

@@ -29,16 +29,16 @@ static bool check_context(struct completion *c, struct api_error *error)
     if (longest + least > context) {
         char tokens[32];
         snprintf(tokens, sizeof(tokens), "%u tokens", longest);
-        return api_context_refuse(error, chat ? "messages" : api_prompt_field(c->request.kind),
-                                  context, tokens);
+        return api_context_refuse(error, api_prompt_field(c->request.kind), context, tokens);
     }
     if (c->request.max_tokens < 0)
         c->request.max_tokens = chat || context - longest < 16 ? context - longest : 16;
     if (longest + c->request.max_tokens > context) {
-        api_error_set(error, 400, "max_tokens",
+        const char *field = api_length_field(c->request.kind);
+        api_error_set(error, 400, field,
                       "This model's maximum context length is %u tokens here; the prompt has %u "
-                      "tokens and max_tokens is %lld: together more",
-                      context, longest, (long long)c->request.max_tokens);
+                      "tokens and %s is %lld: together more",
+                      context, longest, field, (long long)c->request.max_tokens);
         error->code = "context_length_exceeded";
         return false;
     }
