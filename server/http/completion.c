@@ -112,13 +112,15 @@ static void complete(struct completion *c)
     if (c->finished)
         return;
     c->finished = true;
-    ledger_settle(c);
     if (c->request.stream && c->output_begun)
         completion_write_stream_end(c);
     else if (c->error.status == 0) {
         completion_choices_select(c);
         completion_write_body(c);
     }
+    if (c->output.broken && c->error.status == 0)
+        api_error_set(&c->error, 503, NULL, "out of memory");
+    ledger_settle(c);
     c->output_begun = true;
 }
 
@@ -672,8 +674,10 @@ bool completion_open(struct completion_server *server, const struct completion_s
  * unwanted if the completion failed or the client left. */
 static void choice_release(struct choice *choice)
 {
-    const bool stopped = choice->release_due && choice->finish == CHOICE_STOP;
-    gateway_release(choice->completion->server->gateway, choice->request,
+    const struct completion *c = choice->completion;
+    const bool stopped =
+        choice->release_due && choice->finish == CHOICE_STOP && c->error.status == 0;
+    gateway_release(c->server->gateway, choice->request,
                     stopped ? GATEWAY_STOPPED : GATEWAY_CLIENT_GONE);
     choice->release_due = false;
     choice->request = NULL;
