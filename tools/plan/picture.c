@@ -9,12 +9,22 @@
 #define RATES      12 /* 0.1 to 1.2 times the plan's rate. */
 #define CDF_POINTS 100
 #define CDF_LEAST  1e-6 /* Seconds; the axis is logarithmic. */
+/* Shares of a plot's width and height that a legend needs. */
+#define LEGEND_WIDTH  0.5
+#define LEGEND_HEIGHT 0.3
+
+/* Points of the distributions in one plot. */
+struct cdf_points {
+    double *log_ms; /* Logarithms to base 10; CDF_POINTS of each cell that has a plan. */
+    uint32_t count;
+};
 
 struct figure {
     const struct plan_search *search;
     uint32_t first;
     uint32_t end; /* One after the last cell. */
     FILE *plot;
+    struct cdf_points *cdfs; /* [SLO_MEASURES] */
 };
 
 /* ---- data ---- */
@@ -38,6 +48,12 @@ static enum status rates_write(const struct figure *f, uint32_t c, struct error 
     return status;
 }
 
+/* Returns the share of requests at point `i` of a distribution. */
+static double cdf_share(uint32_t i)
+{
+    return (i % CDF_POINTS + 0.5) / CDF_POINTS;
+}
+
 static enum status cdf_write(const struct figure *f, uint32_t c, struct error *error)
 {
     const struct plan_cell *cell = &f->search->cells[c];
@@ -49,10 +65,13 @@ static enum status cdf_write(const struct figure *f, uint32_t c, struct error *e
                                         &outcome, times, error);
     fprintf(f->plot, "$cdf%u << EOD\n", c);
     for (int i = 0; i < CDF_POINTS && status == ST_OK; i++) {
-        double q = (i + 0.5) / CDF_POINTS;
+        double q = cdf_share((uint32_t)i);
         fprintf(f->plot, "%g", q);
-        for (int measure = 0; measure < SLO_MEASURES; measure++)
-            fprintf(f->plot, " %.9g", 1e3 * fmax(quantiles_at(&times[measure], q), CDF_LEAST));
+        for (int measure = 0; measure < SLO_MEASURES; measure++) {
+            double ms = 1e3 * fmax(quantiles_at(&times[measure], q), CDF_LEAST);
+            f->cdfs[measure].log_ms[f->cdfs[measure].count++] = log10(ms);
+            fprintf(f->plot, " %.9g", ms);
+        }
         fprintf(f->plot, "\n");
     }
     fprintf(f->plot, "EOD\n");
@@ -112,6 +131,24 @@ static void lines_write(const struct figure *f, const char *data, const char *co
     fprintf(f->plot, "%s\n", last);
 }
 
+/* Returns the corner for the legend of distributions: curves that rise leave two corners free, and
+ * fewer points are in the better one. gnuplot extends a logarithmic axis to powers of ten. */
+static const char *cdf_legend_corner(const struct cdf_points *cdf)
+{
+    double least = INFINITY, most = -INFINITY;
+    uint32_t top_left = 0, bottom_right = 0;
+    for (uint32_t i = 0; i < cdf->count; i++) {
+        least = fmin(least, floor(cdf->log_ms[i]));
+        most = fmax(most, ceil(cdf->log_ms[i]));
+    }
+    for (uint32_t i = 0; i < cdf->count; i++) {
+        const double x = (cdf->log_ms[i] - least) / fmax(most - least, 1), y = cdf_share(i);
+        top_left += x < LEGEND_WIDTH && y > 1 - LEGEND_HEIGHT;
+        bottom_right += x > 1 - LEGEND_WIDTH && y < LEGEND_HEIGHT;
+    }
+    return top_left < bottom_right ? "top left" : "bottom right";
+}
+
 static void plots_write(const struct figure *f)
 {
     bool rate = f->search->cells[f->first].fixed == PLAN_RATE;
@@ -131,8 +168,8 @@ static void plots_write(const struct figure *f)
     static const char *const cdfs[][2] = {
         {"TTFT, ms", "2:1"}, {"TBT, ms", "3:1"}, {"E2E, ms", "4:1"}};
     for (int i = 0; i < SLO_MEASURES; i++) {
-        fprintf(f->plot, "set key %s\nset xlabel '%s'\n",
-                i == SLO_E2E ? "top left" : "bottom right", cdfs[i][0]);
+        fprintf(f->plot, "set key %s\nset xlabel '%s'\n", cdf_legend_corner(&f->cdfs[i]),
+                cdfs[i][0]);
         lines_write(f, "cdf", cdfs[i][1], "lines", "1/0 notitle");
     }
     fprintf(f->plot, "unset multiplot\n");
@@ -143,13 +180,25 @@ static void plots_write(const struct figure *f)
 static enum status draw(const void *self, FILE *script, struct error *error)
 {
     const struct plan_picture *picture = self;
+    struct cdf_points cdfs[SLO_MEASURES] = {{0}};
     struct figure f = {.search = picture->search,
                        .first = picture->first_cell,
                        .end = plan_picture_end(picture),
-                       .plot = script};
-    enum status status = data_write(&f, error);
+                       .plot = script,
+                       .cdfs = cdfs};
+    const size_t room = (size_t)(f.end - f.first) * CDF_POINTS;
+    enum status status = ST_OK;
+    for (int i = 0; i < SLO_MEASURES; i++) {
+        cdfs[i].log_ms = calloc(room, sizeof(cdfs[i].log_ms[0]));
+        if (cdfs[i].log_ms == NULL)
+            status = error_set(error, ST_NO_MEMORY, "out of memory");
+    }
+    if (status == ST_OK)
+        status = data_write(&f, error);
     if (status == ST_OK)
         plots_write(&f);
+    for (int i = 0; i < SLO_MEASURES; i++)
+        free(cdfs[i].log_ms);
     return status;
 }
 
