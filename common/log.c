@@ -30,12 +30,14 @@ enum {
      * LINES_PER_SECOND on average. Strangers can cause some lines as often as they like. */
     LINES_AT_ONCE = 1000,
     LINES_PER_SECOND = 100,
-    CAUSES = 256, /* Slots; causes whose hashes are equal share one. */
+    CAUSES_BITS = 9,
+    CAUSES = 1 << CAUSES_BITS, /* More than there are format strings. */
 };
 
 struct cause {
-    int64_t spent_us;  /* The budget is what has gathered since then; see cause_take. */
-    uint64_t withheld; /* Lines not written since the last one that was. */
+    const char *format; /* NULL = the slot is free. */
+    int64_t spent_us;   /* The budget is what has gathered since then; see cause_take. */
+    uint64_t withheld;  /* Lines not written since the last one that was. */
 };
 
 static char process[32] = "cleave";
@@ -108,12 +110,27 @@ static bool line_write(const char *line, size_t bytes)
     return write(STDERR_FILENO, line, bytes) == (ssize_t)bytes;
 }
 
+/* Returns the slot of a format string, and takes a free one for a new string. If all slots are
+ * taken, strings whose hashes are equal share one. */
+static struct cause *cause_of(const char *format)
+{
+    const uintptr_t hash = (uintptr_t)format * (uintptr_t)0x9e3779b97f4a7c15u;
+    const uint32_t first = (uint32_t)(hash >> (sizeof(hash) * 8 - CAUSES_BITS));
+    for (uint32_t i = 0; i < CAUSES; i++) {
+        struct cause *cause = &causes[(first + i) % CAUSES];
+        if (cause->format == NULL)
+            cause->format = format;
+        if (cause->format == format)
+            return cause;
+    }
+    return &causes[first];
+}
+
 /* Takes one line from the budget of its cause. Returns how many lines of the cause were withheld
  * before this one, or -1 if this line must be withheld too. */
 static int64_t cause_take(const char *format, int64_t now_us)
 {
-    uintptr_t hash = (uintptr_t)format * (uintptr_t)0x9e3779b97f4a7c15u;
-    struct cause *cause = &causes[hash >> (sizeof(hash) * 8 - 8)];
+    struct cause *cause = cause_of(format);
     int64_t whole_us = (int64_t)LINES_AT_ONCE * 1000000 / LINES_PER_SECOND;
     int64_t line_us = 1000000 / LINES_PER_SECOND;
     /* A line costs line_us of the time that has passed since spent_us. At most whole_us gathers. */

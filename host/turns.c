@@ -286,10 +286,13 @@ enum status turns_open(int fd, uint32_t threads, struct turns **out, struct erro
     if (turns == NULL)
         return error_set(error, ST_NO_MEMORY, "turns: out of memory");
     struct stat stat;
-    void *memory = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED || fstat(fd, &stat) != 0) {
+    void *memory = MAP_FAILED;
+    if (fstat(fd, &stat) == 0)
+        memory = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED) {
+        int failed = errno;
         free(turns);
-        return error_set(error, ST_IO, "turns: descriptor %d: %s", fd, strerror(errno));
+        return error_set(error, ST_IO, "turns: descriptor %d: %s", fd, strerror(failed));
     }
     turns->board = memory;
     enum status status = ST_OK;

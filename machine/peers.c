@@ -356,8 +356,12 @@ static void send_bytes(struct machine *m, struct transport_peer *peer, const voi
                        size_t bytes)
 {
     m->sends_queued = true;
-    if (transport_send(m->transport, peer, data, bytes) == ST_NO_RESOURCE)
+    const enum status status = transport_send(m->transport, peer, data, bytes);
+    if (status == ST_NO_RESOURCE)
         doomed_add(&m->doomed, peer, "it does not read its messages");
+    else if (status == ST_TOO_LARGE)
+        log_error("cannot send a message of %zu bytes to %s: want at most %u", bytes, name_of(peer),
+                  LIMIT_MESSAGE_BYTES);
 }
 
 void machine_send(void *self, struct transport_peer *peer, const struct message *message)

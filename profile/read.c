@@ -3,6 +3,7 @@
 #include "profile/profile.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -22,6 +23,7 @@ struct reader {
     const char *file;
     char path[256];
     struct error *error;
+    bool short_of_memory;
 };
 
 /* Appends to the path. Returns the length to which the caller truncates it afterwards. */
@@ -289,8 +291,10 @@ static bool layers(struct reader *r, const json_t *object, uint32_t model_layers
     if (!list_sized(r, list, out->layer_count, out->layer_count))
         return false;
     out->layers = calloc(out->layer_count, sizeof(*out->layers));
-    if (out->layers == NULL)
-        return fault(r, NULL, "more memory than there is");
+    if (out->layers == NULL) {
+        r->short_of_memory = true;
+        return false;
+    }
     for (uint32_t i = 0; i < out->layer_count; i++) {
         const json_t *layer = json_array_get(list, i);
         size_t inner = path_push(r, "[%u]", i);
@@ -566,10 +570,13 @@ static bool read_all(struct reader *r, const json_t *root, struct profile *p)
     return true;
 }
 
+/* root NULL: jansson has failed, with errno = ENOMEM if memory ran out. errno was 0 before. */
 static enum status read_json(json_t *root, const json_error_t *why, const char *name,
                              struct profile **out, struct error *error)
 {
     struct reader reader = {.file = name, .error = error};
+    if (root == NULL && (errno == ENOMEM || why->text[0] == 0))
+        return error_set(error, ST_NO_MEMORY, "%s: out of memory", name);
     if (root == NULL)
         return why->line > 0
                    ? error_set(error, ST_INVALID, "%s:%d: not JSON: %s", name, why->line, why->text)
@@ -581,8 +588,9 @@ static enum status read_json(json_t *root, const json_error_t *why, const char *
         *out = p;
         return ST_OK;
     }
-    enum status status =
-        p != NULL ? ST_INVALID : error_set(error, ST_NO_MEMORY, "%s: out of memory", name);
+    enum status status = p == NULL || reader.short_of_memory
+                             ? error_set(error, ST_NO_MEMORY, "%s: out of memory", name)
+                             : ST_INVALID;
     profile_close(p);
     return status;
 }
@@ -590,6 +598,7 @@ static enum status read_json(json_t *root, const json_error_t *why, const char *
 enum status profile_load(const char *path, struct profile **out, struct error *error)
 {
     json_error_t why = {.line = -1};
+    errno = 0;
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
     return read_json(root, &why, path, out, error);
 }
@@ -598,6 +607,7 @@ enum status profile_parse(const char *text, size_t bytes, const char *name, stru
                           struct error *error)
 {
     json_error_t why = {.line = -1};
+    errno = 0;
     json_t *root = json_loadb(text != NULL ? text : "", bytes, JSON_REJECT_DUPLICATES, &why);
     return read_json(root, &why, name, out, error);
 }

@@ -158,8 +158,8 @@ void fabric_writes_end(int fd);
  * if the id of a host is unknown. */
 bool fabric_writes_directly(const struct fabric *fabric, const struct fabric_address *peer,
                             bool *same_host_out);
-/* Returns ST_OK, ST_IO if a device copy has failed, or ST_UNREACHABLE if the link has failed for
- * another reason. */
+/* Returns ST_OK, ST_IO if a device copy has failed, ST_NO_MEMORY if memory ran out, or
+ * ST_UNREACHABLE if the link has failed for another reason. */
 enum status fabric_link_failed(const struct fabric_link *link, struct error *error);
 
 /* ---- links over data connections ---- */

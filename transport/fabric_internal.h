@@ -240,7 +240,8 @@ struct fabric_link {
      * are being sent. */
     size_t copying_bytes, sending_bytes;
     ucs_status_t failure;        /* First error except those of the device; UCS_OK = none. */
-    struct error device_failure; /* Empty = the device has not failed. */
+    enum status device_failed;   /* ST_OK = the device has not failed. */
+    struct error device_failure; /* Why the device has failed. */
     /* While the link closes: UCX's close request; NULL = UCX has closed the endpoint. */
     void *close_request;
     int fd; /* See fabric_link_close; -1 = none. */

@@ -261,11 +261,12 @@ const char *fabric_link_indirect_reason(const struct fabric_link *link)
 
 enum status fabric_link_failed(const struct fabric_link *link, struct error *error)
 {
-    if (link->device_failure.text[0] != 0)
-        return error_set(error, ST_IO, "%s", link->device_failure.text);
+    if (link->device_failed != ST_OK)
+        return error_set(error, link->device_failed, "%s", link->device_failure.text);
     if (link->failure == UCS_OK)
         return ST_OK;
-    return error_set(error, ST_UNREACHABLE, "ucx: %s", ucs_status_string(link->failure));
+    return error_set(error, link->failure == UCS_ERR_NO_MEMORY ? ST_NO_MEMORY : ST_UNREACHABLE,
+                     "ucx: %s", ucs_status_string(link->failure));
 }
 
 void fabric_link_fail(struct fabric_link *link, ucs_status_t status)
@@ -535,7 +536,11 @@ static bool flush_append(struct fabric_link *link, uint64_t cookie)
 bool fabric_link_flush(struct fabric_link *link, uint64_t cookie, struct fabric_mark *mark_out)
 {
     uint64_t number = link->flush_first + link->flush_count;
-    if (link->flush_count >= FABRIC_EPOCHS_MAX / 2 || !flush_append(link, cookie)) {
+    if (link->flush_count >= FABRIC_EPOCHS_MAX / 2) {
+        fabric_link_fail(link, UCS_ERR_EXCEEDS_LIMIT);
+        return false;
+    }
+    if (!flush_append(link, cookie)) {
         fabric_link_fail(link, UCS_ERR_NO_MEMORY);
         return false;
     }

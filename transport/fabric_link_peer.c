@@ -139,9 +139,12 @@ static bool batch_begin(struct fabric_link *link)
         copy.bytes += write->bytes;
         fabric_link_staged_remove(link);
     }
-    if (fabric_staging_copy_runs(link->fabric, runs, count, copy, &link->import->last_copy_number,
-                                 &link->device_failure) != ST_OK)
+    enum status status = fabric_staging_copy_runs(
+        link->fabric, runs, count, copy, &link->import->last_copy_number, &link->device_failure);
+    if (status != ST_OK) {
+        link->device_failed = status;
         return false;
+    }
     link->copying_bytes += copy.bytes;
     return true;
 }

@@ -33,7 +33,7 @@ void fabric_link_stage(struct fabric_link *link, const struct staged_write *writ
 
 bool fabric_link_failing(const struct fabric_link *link)
 {
-    return link->failure != UCS_OK || link->device_failure.text[0] != 0;
+    return link->failure != UCS_OK || link->device_failed != ST_OK;
 }
 
 struct staged_write *fabric_link_staged_first(struct fabric_link *link)
@@ -62,13 +62,17 @@ static bool piece_begin(struct fabric_link *link, struct staged_write *write)
     copy.memory = fabric_slot_memory(link->fabric, &link->slot, copy.bytes);
     copy.slot = link->slot;
     if (copy.memory == NULL) {
-        error_set(&link->device_failure, ST_NO_MEMORY, "%s: no pinned memory for its KV",
-                  link->fabric->staging->device->name);
+        link->device_failed =
+            error_set(&link->device_failure, ST_NO_MEMORY, "%s: no pinned memory for its KV",
+                      link->fabric->staging->device->name);
         return false;
     }
-    if (fabric_staging_copy(link->fabric, DEVICE_TO_HOST, (void *)(uintptr_t)write->local, copy,
-                            &link->device_failure) != ST_OK)
+    enum status status = fabric_staging_copy(
+        link->fabric, DEVICE_TO_HOST, (void *)(uintptr_t)write->local, copy, &link->device_failure);
+    if (status != ST_OK) {
+        link->device_failed = status;
         return false;
+    }
     link->copying_bytes += copy.bytes;
     write->local += copy.bytes;
     write->offset += copy.bytes;

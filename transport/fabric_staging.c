@@ -214,8 +214,8 @@ static void copy_done(struct fabric *fabric, enum device_direction direction)
 
 static void copy_fail(const struct fabric_copy *copy, const char *text)
 {
-    if (copy->link != NULL && copy->link->device_failure.text[0] == 0)
-        error_set(&copy->link->device_failure, ST_IO, "%s", text);
+    if (copy->link != NULL && copy->link->device_failed == ST_OK)
+        copy->link->device_failed = error_set(&copy->link->device_failure, ST_IO, "%s", text);
     if (copy->inbox != NULL)
         fabric_inbox_fail(copy->inbox, ST_IO, text);
 }

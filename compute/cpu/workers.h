@@ -33,7 +33,7 @@ uint32_t workers_threads(const struct workers *w);
 
 /* Returns the first item of thread `thread`'s share of `items` items. The share ends where the
  * share of thread + 1 begins; with `thread` = the number of threads, returns `items`. Other threads
- * may take items from the share. */
+ * may take items from the share; a single item is always computed by thread 0. */
 uint32_t workers_share(const struct workers *w, uint32_t items, uint32_t thread);
 
 /* Calls fn(context, item, thread) for each item once, on any of the threads, and returns when all

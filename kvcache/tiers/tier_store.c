@@ -251,7 +251,7 @@ static enum status ask_about(struct tier_store *store, const struct digest *name
 
 /* ---- the functions of the backend ---- */
 
-/* One server that works is enough. */
+/* One server that works is enough. The remark names the last server that failed. */
 static enum status store_open(struct tier_backend *backend, const struct digest *identity,
                               size_t record_bytes, int64_t deadline_us, struct error *error)
 {
@@ -259,20 +259,32 @@ static enum status store_open(struct tier_backend *backend, const struct digest 
     const struct command command = {words, 1, NULL, KIND(STATUS)};
     struct tier_store *store = call_begin(backend, deadline_us);
     struct store_reply reply;
-    bool good = false;
+    struct error failure = {0};
+    uint32_t failed = 0;
     (void)identity; /* Names depend on it. */
     store->record_bytes = record_bytes;
     for (uint32_t i = 0; i < store->server_count; i++) {
         struct server *server = &store->servers[i];
-        if (is_paused(&server->reads))
+        if (is_paused(&server->reads)) {
+            all_skipped(store, &failure);
+            failed++;
             continue;
+        }
+        struct error why = {0};
         call_begin(backend, deadline_us);
-        enum status status = ask(store, server, &command, &reply, error);
-        good = good || status == ST_OK;
-        if (status != ST_OK)
-            status = server_failed(store, server, status, error);
+        enum status status = ask(store, server, &command, &reply, &why);
+        if (status == ST_OK)
+            continue;
+        server_failed(store, server, status, &why);
+        failure = why;
+        failed++;
     }
-    return good ? ST_OK : all_skipped(store, error);
+    *error = failure;
+    if (failed == store->server_count)
+        return ST_UNREACHABLE;
+    if (failed > 0)
+        error_prefix(error, "without %u of %u servers", failed, store->server_count);
+    return ST_OK;
 }
 
 /* The names of one batch of `has`, and the servers that they belong to. */

@@ -510,24 +510,36 @@ static void job_end(struct tier_job *job)
     job->ended(job->self, job);
 }
 
+/* Ends the thread. After that, the tier takes no jobs. */
 static void tier_stop(struct tier *t)
 {
+    if (!t->started)
+        return;
+    pthread_mutex_lock(&t->mutex);
+    t->stop = true;
+    pthread_cond_signal(&t->changed);
+    pthread_mutex_unlock(&t->mutex);
+    pthread_join(t->thread, NULL);
+    state_set(t, TIER_OFF);
+}
+
+static void tier_jobs_end(struct tier *t)
+{
     struct tier_job *job;
-    if (t->started) {
-        pthread_mutex_lock(&t->mutex);
-        t->stop = true;
-        pthread_cond_signal(&t->changed);
-        pthread_mutex_unlock(&t->mutex);
-        pthread_join(t->thread, NULL);
-        pthread_mutex_destroy(&t->mutex);
-        pthread_cond_destroy(&t->changed);
-    }
     while ((job = queue_take(&t->ended)) != NULL || (job = queue_take(&t->urgent)) != NULL)
         job_end(job);
     while ((job = queue_take(&t->stores)) != NULL) {
         if (job->kind == TIER_STORE)
             job->dropped += job->end - (job->begun ? job->at : job->first);
         job_end(job);
+    }
+}
+
+static void tier_close(struct tier *t)
+{
+    if (t->record != NULL) { /* tier_start has made the mutex. */
+        pthread_mutex_destroy(&t->mutex);
+        pthread_cond_destroy(&t->changed);
     }
     free(t->record);
     t->backend->ops->close(t->backend);
@@ -539,6 +551,11 @@ void tiers_close(struct tiers *tiers)
         return;
     for (uint32_t i = 0; i < tiers->options.count; i++)
         tier_stop(&tiers->tiers[i]);
+    /* `ended` may ask for the state of any tier. */
+    for (uint32_t i = 0; i < tiers->options.count; i++)
+        tier_jobs_end(&tiers->tiers[i]);
+    for (uint32_t i = 0; i < tiers->options.count; i++)
+        tier_close(&tiers->tiers[i]);
     if (tiers->fd >= 0)
         close(tiers->fd);
     secret_wipe(tiers->options.key, sizeof(tiers->options.key));

@@ -91,8 +91,8 @@ struct tiers;
  * made. */
 enum status tiers_open(const struct tiers_options *options, struct tiers **out,
                        struct error *error);
-/* Ends all jobs and the threads, and closes the backends; `ended` is called for each job. Waits
- * until running calls of the backends return. NULL is fine. */
+/* Ends the threads and all jobs, and closes the backends; `ended` is called for each job, and no
+ * tier works then. Waits until running calls of the backends return. NULL is fine. */
 void tiers_close(struct tiers *tiers);
 
 /* Returns a descriptor that is readable when tiers_progress has something to do. */

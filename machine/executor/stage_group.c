@@ -39,22 +39,25 @@ void stage_group_make(struct stage *s)
     stage_send(s, s->head, &message);
 }
 
-void stage_group_take(struct stage *s, const struct stage_group *group)
+enum status stage_group_take(struct stage *s, const struct stage_group *group, struct error *error)
 {
-    struct error error;
     const enum stage_group_state wanted = s->process->shard.rank == 0 ? GROUP_MADE : GROUP_NONE;
-    if (!stage_is_rank(s) || s->group_state != wanted)
-        error_set(&error, ST_INVALID, "GROUP came to a stage without a group, or came twice");
-    else if (strcmp(group->device, s->device.ops->name) != 0)
-        error_set(&error, ST_MISMATCH,
+    if (!stage_is_rank(s))
+        return error_set(error, ST_INVALID, "GROUP for a stage that is not divided into ranks");
+    if (s->group_state != wanted)
+        return error_set(
+            error, ST_INVALID,
+            "GROUP comes too early, comes twice, or comes after an error of the group");
+    if (strcmp(group->device, s->device.ops->name) != 0) {
+        error_set(error, ST_MISMATCH,
                   "it computes on %s, rank 0 on %s: want devices of one kind for all ranks",
                   s->device.ops->name, group->device);
-    else
-        s->group_state = GROUP_JOINING;
-    if (s->group_state == GROUP_JOINING)
-        engine_group_join(s->device.engine, group->id, s->process->shard.rank_count, JOIN_MS);
-    else
-        fail(s, &error);
+        fail(s, error);
+        return ST_OK;
+    }
+    s->group_state = GROUP_JOINING;
+    engine_group_join(s->device.engine, group->id, s->process->shard.rank_count, JOIN_MS);
+    return ST_OK;
 }
 
 void stage_group_progress(struct stage *s)

@@ -259,7 +259,7 @@ static void head_message(struct stage *s, struct transport_peer *peer, const uin
             on_open(s, &message.open);
             break;
         case STAGE_GROUP:
-            stage_group_take(s, &message.group);
+            status = stage_group_take(s, &message.group, &error);
             break;
         case STAGE_JOB:
             status = stage_job_take(s, data, bytes, &error);

@@ -183,8 +183,9 @@ void stage_head_writes_await(struct stage *s, struct transport_peer *head);
 bool stage_is_rank(const struct stage *s); /* Returns true if the stage has several ranks. */
 /* Called when the head has sent OPEN: rank 0 of several makes the group. */
 void stage_group_make(struct stage *s);
-/* Handles GROUP: begins to join the group. An error is reported to the head. */
-void stage_group_take(struct stage *s, const struct stage_group *group);
+/* Handles GROUP: begins to join the group. A device of another kind than rank 0's is reported to the
+ * head. Returns ST_INVALID if the stage has no ranks, or does not wait for GROUP. */
+enum status stage_group_take(struct stage *s, const struct stage_group *group, struct error *error);
 /* Called when the engine has joined, or has failed to join. */
 void stage_group_progress(struct stage *s);
 /* Called when the head is gone: a process with a group stops, because it cannot join another. */

@@ -47,6 +47,31 @@ static bool expert_known(const struct model_hyper *h, enum model_role role, stru
     return !role_is_of_expert(role) || role_expert_number(name) < h->experts.count;
 }
 
+/* Returns false if no function loads the tensor, because its layer has another form. */
+static bool form_known(const struct loader *l, const struct model_hyper *h, enum model_role role,
+                       uint32_t layer)
+{
+    const bool latent = h->latent.rank != 0;
+    const bool routed = h->experts.count > 0 && loader_has_tensor(l, ROLE_ROUTER, layer);
+    if (role == ROLE_Q && latent)
+        return h->latent.q_rank == 0;
+    if (role >= ROLE_Q_A && role <= ROLE_Q_B)
+        return h->latent.q_rank != 0;
+    if (role >= ROLE_Q && role <= ROLE_QKV_BIAS && latent)
+        return false;
+    if (role >= ROLE_Q && role <= ROLE_V)
+        return !loader_has_tensor(l, ROLE_QKV, layer);
+    if (role == ROLE_QKV_BIAS)
+        return loader_has_tensor(l, ROLE_QKV, layer);
+    if (role >= ROLE_GATE && role <= ROLE_DOWN_BIAS && routed)
+        return false;
+    if (role == ROLE_GATE || role == ROLE_UP)
+        return !loader_has_tensor(l, ROLE_GATE_UP, layer);
+    if (role >= ROLE_SHARED_ROUTER && role <= ROLE_SHARED_DOWN && h->experts.shared_ffn == 0)
+        return false;
+    return role < ROLE_ROUTER || role > ROLE_SHARED_DOWN || routed;
+}
+
 /* h: of the whole model. */
 static enum status check_known(const struct loader *l, const struct model_hyper *h)
 {
@@ -55,7 +80,8 @@ static enum status check_known(const struct loader *l, const struct model_hyper 
     bool known = false;
     const struct mapped_tensor *t;
     for (size_t i = 0; (t = model_file_tensor_at(l->file, i, &role, &layer, &known)) != NULL; i++)
-        if (!known || !role_known(h, role, layer) || !expert_known(h, role, t->name))
+        if (!known || !role_known(h, role, layer) || !expert_known(h, role, t->name) ||
+            !form_known(l, h, role, layer))
             return error_set(l->error, ST_UNSUPPORTED,
                              "tensor %.*s is not one that a %s model of %" PRIu32
                              " layers has here",

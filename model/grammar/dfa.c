@@ -53,6 +53,12 @@ static bool state_add(struct dfa *d, bool accepts)
     return true;
 }
 
+/* Records the failure of a stepper. */
+static struct dfa *stepper_failed(struct builder *errors, uint32_t state)
+{
+    return none(errors, state == STEPPER_NO_MEMORY ? ST_NO_MEMORY : ST_TOO_LARGE);
+}
+
 /* Counts a visited state, whose cost grows with the number of its places. Returns false if
  * DFA_WORK_MAX is exceeded. */
 static bool work(struct builder *errors, uint32_t places)
@@ -83,7 +89,7 @@ static struct dfa *explore(struct builder *errors, struct stepper *m)
     const struct automaton *a = m->automaton;
     uint32_t start = stepper_start(m);
     if (STEPPER_FAILED(start))
-        return none(errors, ST_TOO_LARGE);
+        return stepper_failed(errors, start);
     struct dfa *d = begin(errors, start == 1 && m->states[start].accepts);
     for (uint32_t at = 1; d != NULL && start == 1 && at < m->state_count; at++) {
         if (!work(errors, m->states[at].count)) {
@@ -94,7 +100,7 @@ static struct dfa *explore(struct builder *errors, struct stepper *m)
             uint32_t next = stepper_step(m, at, a->class_byte[class]);
             if (STEPPER_FAILED(next) || m->state_count > DFA_STATES_MAX) {
                 dfa_close(d);
-                return none(errors, ST_TOO_LARGE);
+                return stepper_failed(errors, next);
             }
             if (next == d->count && !state_add(d, m->states[next].accepts)) {
                 dfa_close(d);

@@ -1,6 +1,7 @@
 /* tokenizer_unigram: SentencePiece's unigram model (Kudo 2018): of all ways to divide a word into
  * tokens, the one whose scores have the largest sum (Viterbi's algorithm). A character that is no
- * token counts as unknown, with a score below all others; it becomes the tokens of its bytes, or
+ * token counts as unknown, with a score below all others (in tokenizer.json also below those of
+ * special tokens and bytes, as in Hugging Face's library); it becomes the tokens of its bytes, or
  * the unknown token. Of two ways with equal sums, the one whose last token is longer is taken, as
  * in SentencePiece; sums begin where the text does, because rounding decides too. The time is the
  * word's length times the number of lengths that tokens have. */
@@ -33,9 +34,11 @@ void unigram_open(struct tokenizer *t)
     for (uint32_t id = 0; id < t->pieces.count; id++) {
         size_t bytes;
         const char *piece = texts_at(&t->pieces, id, &bytes);
-        if ((t->flags[id] & FLAG_VERBATIM) != 0 || bytes == 0)
+        const bool found = (t->flags[id] & FLAG_VERBATIM) == 0 && bytes > 0;
+        if ((found || !t->short_sums) && t->long_scores[id] < least)
+            least = t->long_scores[id];
+        if (!found)
             continue;
-        least = t->long_scores[id] < least ? t->long_scores[id] : least;
         t->lengths[(uint8_t)piece[0]] |= 1ull << (bytes < 64 ? bytes - 1 : 63);
     }
     t->unknown_score = (isfinite(least) ? least : 0) - UNKNOWN_PENALTY;

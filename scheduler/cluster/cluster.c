@@ -132,6 +132,8 @@ static void on_machine_up(struct sched_cluster *sc, const struct sched_event *ev
 {
     struct cluster_machine *machine = machine_at(sc, event->machine);
     assert(event->pool < POOL_COUNT);
+    if (!machine->was_up) /* Its first pool is no change of pool. */
+        machine->pool = event->pool;
     machine->was_up = true;
     machine->kv_tokens = event->kv_tokens;
     machine->cores = event->cores;

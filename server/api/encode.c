@@ -57,9 +57,9 @@ bool api_encode_prompt(const struct api_encode *encoder, const char *field, cons
     return encode(encoder, field, text, bytes, &options, ids_out, count_out, error);
 }
 
-bool api_encode_chat(const struct api_encode *encoder, const struct chat_request *request,
-                     uint32_t **ids_out, size_t *count_out, enum answer_begin *begin_out,
-                     struct api_error *error)
+bool api_encode_chat(const struct api_encode *encoder, const char *field,
+                     const struct chat_request *request, uint32_t **ids_out, size_t *count_out,
+                     enum answer_begin *begin_out, struct api_error *error)
 {
     struct tokenizer_encode_options options = {.parse_special = true};
     struct chat_request now = *request;
@@ -78,17 +78,15 @@ bool api_encode_chat(const struct api_encode *encoder, const struct chat_request
     if (status == ST_NO_MEMORY)
         return api_error_set(error, 503, NULL, "%s", why.text);
     if (status != ST_OK)
-        return api_error_set(error, 400,
-                             request->template_text != NULL ? "chat_template" : "messages", "%s",
-                             why.text);
+        return api_error_set(error, 400, request->template_text != NULL ? "chat_template" : field,
+                             "%s", why.text);
     options.add_bos = !chat.begins_with_bos;
     *begin_out = answer_begin_find(&encoder->format, chat.text, chat.bytes);
     if (encoder->control != API_CONTROL_ALLOW) {
         options.plain_ranges = chat.contents;
         options.plain_count = chat.content_count;
     }
-    bool good =
-        encode(encoder, "messages", chat.text, chat.bytes, &options, ids_out, count_out, error);
+    bool good = encode(encoder, field, chat.text, chat.bytes, &options, ids_out, count_out, error);
     chat_text_done(&chat);
     return good;
 }

@@ -20,10 +20,18 @@ static inline bool api_is_chat(enum api_kind kind)
     return kind != API_COMPLETION && kind != API_EMBEDDINGS;
 }
 
-/* Returns the name of the body's field with the prompts. Requires !api_is_chat(kind). */
+/* Returns the name of the body's field with the prompts or the conversation. */
 static inline const char *api_prompt_field(enum api_kind kind)
 {
-    return kind == API_EMBEDDINGS ? "input" : "prompt";
+    if (kind == API_EMBEDDINGS || kind == API_RESPONSES)
+        return "input";
+    return api_is_chat(kind) ? "messages" : "prompt";
+}
+
+/* Returns the name of the body's field with the most tokens of an answer. */
+static inline const char *api_length_field(enum api_kind kind)
+{
+    return kind == API_RESPONSES ? "max_output_tokens" : "max_tokens";
 }
 
 /* Returns true if the bodies of this kind are converted to the body of a chat (forms.h). */

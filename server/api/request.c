@@ -6,6 +6,7 @@
 #include "server/api/forms.h"
 #include "server/api/known_fields.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,9 +123,11 @@ json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error)
     }
     if (!values_check(body, bytes, error))
         return NULL;
+    errno = 0;
     json_t *root = json_loadb(body, bytes, JSON_ALLOW_NUL, &wrong);
     if (root == NULL) {
-        if (wrong.text[0] == 0) /* jansson had no memory for a value */
+        /* For jansson, a string that it cannot store is an invalid token. */
+        if (wrong.text[0] == 0 || errno == ENOMEM)
             out_of_memory(error);
         else if (json_error_code(&wrong) == json_error_numeric_overflow)
             number_refuse(body, (size_t)wrong.position, error);

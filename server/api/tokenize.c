@@ -16,7 +16,7 @@ static bool encode_messages(const struct api_tokenize *settings, json_t *root, u
     struct api_tools tools = {0};
     enum answer_begin begin;
     bool good = api_chat_parse(root, &chat, &tools, error) &&
-                api_encode_chat(&settings->encode, &chat, ids, count, &begin, error);
+                api_encode_chat(&settings->encode, "messages", &chat, ids, count, &begin, error);
     api_chat_done(&chat);
     free(tools.packed_names);
     return good;

@@ -29,16 +29,16 @@ static bool check_context(struct completion *c, struct api_error *error)
     if (longest + least > context) {
         char tokens[32];
         snprintf(tokens, sizeof(tokens), "%u tokens", longest);
-        return api_context_refuse(error, chat ? "messages" : api_prompt_field(c->request.kind),
-                                  context, tokens);
+        return api_context_refuse(error, api_prompt_field(c->request.kind), context, tokens);
     }
     if (c->request.max_tokens < 0)
         c->request.max_tokens = chat || context - longest < 16 ? context - longest : 16;
     if (longest + c->request.max_tokens > context) {
-        api_error_set(error, 400, "max_tokens",
+        const char *field = api_length_field(c->request.kind);
+        api_error_set(error, 400, field,
                       "This model's maximum context length is %u tokens here; the prompt has %u "
-                      "tokens and max_tokens is %lld: together more",
-                      context, longest, (long long)c->request.max_tokens);
+                      "tokens and %s is %lld: together more",
+                      context, longest, field, (long long)c->request.max_tokens);
         error->code = "context_length_exceeded";
         return false;
     }
@@ -112,13 +112,15 @@ static void complete(struct completion *c)
     if (c->finished)
         return;
     c->finished = true;
-    ledger_settle(c);
     if (c->request.stream && c->output_begun)
         completion_write_stream_end(c);
     else if (c->error.status == 0) {
         completion_choices_select(c);
         completion_write_body(c);
     }
+    if (c->output.broken && c->error.status == 0)
+        api_error_set(&c->error, 503, NULL, "out of memory");
+    ledger_settle(c);
     c->output_begun = true;
 }
 
@@ -672,8 +674,10 @@ bool completion_open(struct completion_server *server, const struct completion_s
  * unwanted if the completion failed or the client left. */
 static void choice_release(struct choice *choice)
 {
-    const bool stopped = choice->release_due && choice->finish == CHOICE_STOP;
-    gateway_release(choice->completion->server->gateway, choice->request,
+    const struct completion *c = choice->completion;
+    const bool stopped =
+        choice->release_due && choice->finish == CHOICE_STOP && c->error.status == 0;
+    gateway_release(c->server->gateway, choice->request,
                     stopped ? GATEWAY_STOPPED : GATEWAY_CLIENT_GONE);
     choice->release_due = false;
     choice->request = NULL;

@@ -54,13 +54,13 @@ static bool prepare_prompts(struct completion_input *input, const struct api_enc
 {
     size_t count = 0;
     struct api_request *request = &input->request;
+    const char *field = api_prompt_field(request->kind);
     if (api_is_chat(request->kind)) {
-        bool good = api_encode_chat(encode, &request->chat, &input->prompts[0].ids, &count,
+        bool good = api_encode_chat(encode, field, &request->chat, &input->prompts[0].ids, &count,
                                     &input->begin, error);
         input->prompts[0].count = (uint32_t)count;
         return good;
     }
-    const char *field = api_prompt_field(request->kind);
     for (uint32_t i = 0; i < input->prompt_count; i++) {
         struct api_prompt *given = &request->prompts[i];
         struct token_prompt *prompt = &input->prompts[i];

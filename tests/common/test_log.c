@@ -131,6 +131,34 @@ static void test_one_cause_is_limited(void)
     close(file);
 }
 
+/* The slot that common/log.c tries first for a cause. */
+static uintptr_t slot_of(const char *cause)
+{
+    return (uintptr_t)cause * (uintptr_t)0x9e3779b97f4a7c15u >> (sizeof(uintptr_t) * 8 - 9);
+}
+
+/* Causes whose hashes are equal do not share a budget. */
+static void test_causes_are_apart(void)
+{
+    static char names[1 << 16];
+    size_t other = 2;
+    int file = memfd_create("log", MFD_CLOEXEC);
+    CHECK(file >= 0);
+    stderr_is(file);
+    while (other < sizeof(names) - 2 && slot_of(names + other) != slot_of(names))
+        other++;
+    CHECK(slot_of(names + other) == slot_of(names));
+    names[0] = 'a';
+    names[other] = 'b';
+    for (int i = 0; i < FLOOD; i++)
+        log_object(LOG_INFO, true, names, "{}", 2);
+    log_object(LOG_INFO, true, names + other, "{}", 2);
+    CHECK(lseek(file, 0, SEEK_SET) == 0);
+    read_seen(file);
+    CHECK(count("test: a: {}") < FLOOD && count("test: b: {}\n") == 1);
+    close(file);
+}
+
 /* Lines about administrative acts are all written, at every level. */
 static void test_audit_is_not_limited(void)
 {
@@ -252,6 +280,7 @@ int main(void)
     test_full_pipe();
     test_full_socket();
     test_one_cause_is_limited();
+    test_causes_are_apart();
     test_audit_is_not_limited();
     test_controls_are_escaped();
     test_json();

@@ -1,7 +1,8 @@
 /* A client of the shared store, for test_tier_store.py: it reads calls of the backend from standard
  * input, one a line, makes them, and writes a line with each result.
  *
- *   open                  ok, or the name of the status, ": " and the error's text
+ *   open                  ok, and ": " and the remark if there is one; or the name of the status,
+ *                         ": " and the error's text
  *   put NAME | get NAME | drop NAME   as above; get also checks the bytes
  *   limit MS              the following calls have this time; no answer
  *   has NAME NAME …       as above, but "ok COUNT"
@@ -93,6 +94,8 @@ static void call(struct tier_backend *b, char *line)
         printf("%s: %s\n", status_name(status), error.text);
     else if (strcmp(verb, "has") == 0)
         printf("ok %u\n", found);
+    else if (strcmp(verb, "open") == 0 && error.text[0] != 0)
+        printf("ok: %s\n", error.text);
     else
         printf("ok\n");
     fflush(stdout);

@@ -241,7 +241,10 @@ def check_several():
             client.call("put", "more%d" % len(client.said))
             return len(gone.values) > size
         wait_until(back, "the server is used again")
-    for server in servers:
+    servers[1].stop()
+    with Client([server.address for server in servers], opens=False) as client:
+        client.want_part("ok", "without 1 of 3 servers: store %s: " % servers[1].address, "open")
+    for server in (servers[0], servers[2]):
         server.stop()
     with Client([server.address for server in servers], opens=False) as client:
         client.want_part("unreachable", "Connection refused", "open")

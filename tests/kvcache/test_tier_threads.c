@@ -177,6 +177,17 @@ static void ended(void *self, struct tier_job *job)
     ended_count++;
 }
 
+/* During tiers_close no tier works or takes a job. */
+static void ended_at_close(void *self, struct tier_job *job)
+{
+    CHECK(!tiers_works(tiers, 0) && !tiers_works(tiers, 1));
+    struct tier_job next = *job;
+    next.tier = 0;
+    next.kind = TIER_FIND;
+    CHECK(!tiers_submit(tiers, &next));
+    ended(self, job);
+}
+
 static void loop(void)
 {
     struct pollfd wait = {.fd = tiers_fd(tiers), .events = POLLIN};
@@ -489,8 +500,12 @@ static void test_slow(void)
         loop();
     CHECK(load.job.count == 0);
     /* The end does not wait for queued jobs, and ends each of them. */
-    for (uint32_t i = 0; i < 6; i++)
+    for (uint32_t i = 0; i < 6; i++) {
         CHECK(begin(&many[i], i % 2 == 0 ? TIER_STORE : TIER_LOAD, 0, 50 + i, 0, 8 * i));
+        many[i].job.ended = ended_at_close;
+    }
+    CHECK(begin(&other, TIER_LOAD, 1, 3, 0, 32));
+    other.job.ended = ended_at_close;
     tiers_close(tiers);
     for (uint32_t i = 0; i < 6; i++)
         CHECK(many[i].ended && (i % 2 == 1 || many[i].job.written + many[i].job.dropped == SPANS));

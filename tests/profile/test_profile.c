@@ -8,7 +8,10 @@
 #include "tests/check.h"
 #include "tests/profile/profile_example.h"
 
+#include <errno.h>
+#include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static uint64_t seed, drawn;
@@ -388,6 +391,36 @@ static void check_files(void)
     profile_close(NULL);
 }
 
+static uint32_t allocations_left;
+
+static void *few_allocate(size_t bytes)
+{
+    if (allocations_left-- > 0)
+        return malloc(bytes);
+    allocations_left = 0;
+    errno = ENOMEM; /* As malloc does. */
+    return NULL;
+}
+
+/* The file is not to blame if there is no memory for the JSON tree. */
+static void check_no_memory(void)
+{
+    static const char text[] = "{\"model\": [1, \"a\"]}";
+    struct profile *p = NULL;
+    struct error error = {""};
+    enum status status = ST_NO_MEMORY;
+    json_set_alloc_funcs(few_allocate, free);
+    for (uint32_t count = 0; status == ST_NO_MEMORY; count++) {
+        allocations_left = count;
+        error.text[0] = 0;
+        status = profile_parse(text, sizeof(text) - 1, "p.json", &p, &error);
+        CHECKF(status == ST_INVALID || strcmp(error.text, "p.json: out of memory") == 0, "%s",
+               error.text);
+    }
+    json_set_alloc_funcs(malloc, free);
+    CHECKF(strstr(error.text, "version is missing") != NULL, "%s", error.text);
+}
+
 int main(void)
 {
     seed = test_seed();
@@ -403,5 +436,6 @@ int main(void)
     check_experts();
     check_ranks();
     check_files();
+    check_no_memory();
     return 0;
 }

@@ -419,6 +419,8 @@ static void on_machine(struct model *m, const struct sched_event *event)
     struct model_machine *machine = &m->machines[i];
     switch (event->kind) {
     case SCHED_MACHINE_UP:
+        if (!machine->was_up)
+            machine->pool = event->pool;
         machine->was_up = true;
         machine->busy = false;
         machine->others = (struct sched_others){0};

@@ -41,7 +41,9 @@ struct profile_step_weights {
     uint64_t embedding_bytes;           /* Embedding matrix; sum. */
     uint64_t vocabulary_bytes;          /* Vocabulary matrix and final norm; sum. */
     bool tied;                          /* The embedding matrix is also the vocabulary matrix. */
-    uint64_t expert_bytes; /* One routed expert, which layer_bytes include; 0 = no experts. */
+    /* One routed expert, which one of the ranks has whole; layer_bytes include it. 0 = no
+     * experts. */
+    uint64_t expert_bytes;
 };
 
 /* Time of a part of a batch. */

@@ -166,7 +166,9 @@ static size_t body_arrived(char *bytes, size_t one, size_t size, void *self)
     enum status status = replay_sse_feed(&exchange->sse, bytes, size);
     if (status == ST_OK)
         return size;
-    result_fail(&exchange->result, REPLAY_BAD_EVENT, "an event over the limit of 1 MiB");
+    result_fail(&exchange->result, REPLAY_BAD_EVENT,
+                status == ST_NO_MEMORY ? "no memory for an event"
+                                       : "an event over the limit of 1 MiB");
     return 0; /* Makes libcurl end the transfer. */
 }
 
@@ -339,11 +341,17 @@ static bool transfers_collect(struct replay_client *client)
     return any;
 }
 
+static enum status multi_status(CURLMcode code)
+{
+    return code == CURLM_OK ? ST_OK : code == CURLM_OUT_OF_MEMORY ? ST_NO_MEMORY : ST_IO;
+}
+
 enum status replay_client_turn(struct replay_client *client, int64_t until_us)
 {
     int running;
-    if (curl_multi_perform(client->multi, &running) != CURLM_OK)
-        return ST_IO;
+    CURLMcode code = curl_multi_perform(client->multi, &running);
+    if (code != CURLM_OK)
+        return multi_status(code);
     if (transfers_collect(client) || clock_now_us(&clock_system) >= until_us)
         return ST_OK; /* The caller may have nothing more to wait for. */
 
@@ -352,8 +360,8 @@ enum status replay_client_turn(struct replay_client *client, int64_t until_us)
     if (timerfd_settime(client->timer_fd, TFD_TIMER_ABSTIME, &at, NULL) != 0)
         return ST_IO;
     struct curl_waitfd timer = {.fd = client->timer_fd, .events = CURL_WAIT_POLLIN};
-    CURLMcode code = curl_multi_poll(client->multi, &timer, 1, POLL_MS_MAX, NULL);
-    return code == CURLM_OK ? ST_OK : ST_IO; /* libcurl returns CURLM_OK for a signal. */
+    /* libcurl returns CURLM_OK for a signal. */
+    return multi_status(curl_multi_poll(client->multi, &timer, 1, POLL_MS_MAX, NULL));
 }
 
 void replay_client_interrupt(struct replay_client *client)
@@ -392,7 +400,10 @@ enum status replay_client_ask(struct replay_client *client, const char *path, co
         *answer_out = answer.data;
         return ST_OK;
     }
+    const bool short_of_memory = answer.broken || code == CURLE_OUT_OF_MEMORY;
     text_done(&answer);
+    if (short_of_memory)
+        return error_set(error, ST_NO_MEMORY, "%s: out of memory", url);
     if (code != CURLE_OK)
         return error_set(error, ST_UNREACHABLE, "%s: %s", url, curl_easy_strerror(code));
     enum status status = http_status == 404 || http_status == 405   ? ST_NOT_FOUND

@@ -97,7 +97,8 @@ enum status replay_client_send(struct replay_client *client, const struct replay
                                int64_t due_us, char *body, size_t body_size);
 
 /* Handles the bytes that have arrived, and waits for more until until_us (by clock_system). May
- * return earlier, for example after a signal. ST_IO: libcurl or the timer failed. */
+ * return earlier, for example after a signal. ST_IO: libcurl or the timer failed. ST_NO_MEMORY:
+ * memory runs out. */
 enum status replay_client_turn(struct replay_client *client, int64_t until_us);
 
 /* Ends all open requests as REPLAY_INTERRUPTED, and calls on_result for each of them. */

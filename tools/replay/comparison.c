@@ -312,19 +312,22 @@ void replay_comparison_print_slowdowns(struct replay_comparison *times, FILE *ou
             of++;
         }
     }
-    fprintf(out, "%d of %d limits met: the SLO is %s\n", met, of,
-            of > 0 && met == of ? "met" : "missed");
+    if (of == 0)
+        fprintf(out, "no slowdown was measured\n");
+    else
+        fprintf(out, "%d of %d limits met: the SLO is %s\n", met, of, met == of ? "met" : "missed");
 }
 
 json_t *replay_comparison_json_slowdowns(struct replay_comparison *times)
 {
-    bool met = times->joined > 0;
+    bool met = true, any = false;
     json_t *root = json_pack("{s:s, s:I, s:I}", "file", times->path, "joined",
                              (json_int_t)times->joined, "within", (json_int_t)times->within);
     for (int t = 0; t < REPLAY_TIME_COUNT; t++) {
         struct replay_percentiles p = replay_samples_percentiles(&times->slowdowns[t]);
         json_t *of = json_object();
         for (int q = 0; q < QUANTILES && p.count > 0; q++) {
+            any = true;
             met &= quantile_of(&p, q) < slo_limits[t][q];
             json_object_set_new(
                 of, quantile_names[q],
@@ -332,6 +335,6 @@ json_t *replay_comparison_json_slowdowns(struct replay_comparison *times)
         }
         json_object_set_new(root, keys[t], of);
     }
-    json_object_set_new(root, "met", json_boolean(met));
+    json_object_set_new(root, "met", any ? json_boolean(met) : json_null());
     return root;
 }

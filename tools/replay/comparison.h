@@ -42,11 +42,11 @@ void replay_comparison_print_errors(struct replay_comparison *times, FILE *out);
 json_t *replay_comparison_json_errors(struct replay_comparison *times);
 
 /* Prints P50, P90 and P99 of the slowdowns against the other run, each with its limit in the SLO
- * (slo_limits of tools/report/slo.h). */
+ * (slo_limits of tools/report/slo.h), or that no slowdown was measured. */
 void replay_comparison_print_slowdowns(struct replay_comparison *times, FILE *out);
-/* Returns the values of replay_comparison_print_slowdowns, and the result of
- * replay_comparison_count_within_limits, as a new JSON object. NULL and missing members: see
- * replay_comparison_json_errors. */
+/* Returns the values of replay_comparison_print_slowdowns, the result of
+ * replay_comparison_count_within_limits and whether the SLO is met (null = no slowdown was
+ * measured), as a new JSON object. NULL and missing members: see replay_comparison_json_errors. */
 json_t *replay_comparison_json_slowdowns(struct replay_comparison *times);
 
 /* Returns the number of joined requests whose slowdowns are all below the limits of P99. A missing

@@ -315,12 +315,15 @@ static void replay_close(struct replay *replay)
         fclose(replay->rows);
 }
 
-/* Returns the exit status of a replay that ran. */
-static int judge(const struct replay *replay)
+/* Returns the exit status of a replay that ran and printed its report. sending_exit: 0 = no error
+ * ended the sending. */
+static int judge(const struct replay *replay, int sending_exit)
 {
     const struct replay_totals *totals = replay_report_totals(replay->report);
     if (interrupted)
         return EXIT_INTERRUPTED;
+    if (sending_exit != 0)
+        return sending_exit;
     return totals->failed == 0 && totals->wrong_counts == 0 ? 0 : 1;
 }
 
@@ -338,16 +341,17 @@ static int replay_run(struct replay *replay)
             error_set(&error, ST_NOT_FOUND, "%s: the trace has no request from --start %g on%s",
                       replay->options.trace, replay->options.start_s,
                       replay->options.duration_s > 0 ? " within --duration" : "");
-    int exit_status = window == ST_OK ? 0 : options_fail(&replay_options_table, window, &error);
+    const int sending_exit =
+        window == ST_OK ? 0 : options_fail(&replay_options_table, window, &error);
     const struct replay_end end = {.wall_us = replay->last_end_us - replay->begin_us,
                                    .skipped_rows = trace_skipped(replay->trace),
                                    .first_skipped = trace_first_skipped(replay->trace)};
     status = replay_report_finish(replay->report, &end, replay->options.json ? stderr : stdout);
     if (status != ST_OK) {
         error_set(&error, status, "--json or --out could not be written: %s", strerror(errno));
-        exit_status = options_fail(&replay_options_table, status, &error);
+        return options_fail(&replay_options_table, status, &error);
     }
-    return exit_status != 0 ? exit_status : judge(replay);
+    return judge(replay, sending_exit);
 }
 
 /* Lets Ctrl-C end the replay, but not the report, and raises the limit of open files for hundreds

@@ -237,10 +237,14 @@ void run_request_route(struct run *r, const struct sched_action *action)
     }
 }
 
-static void machine_full(struct run *r, uint32_t host)
+/* A machine has not taken a request: ST_NO_RESOURCE or ST_NO_MEMORY. */
+static void machine_refused(struct run *r, uint32_t host, enum status status)
 {
-    r->status = error_set(r->error, ST_NO_RESOURCE, "machine %s: more than %d requests at a time",
-                          r->options.hosts->hosts[host].name, LIMIT_MACHINE_REQUESTS / 2);
+    const char *name = r->options.hosts->hosts[host].name;
+    r->status = status == ST_NO_MEMORY
+                    ? error_set(r->error, status, "machine %s: out of memory", name)
+                    : error_set(r->error, status, "machine %s: more than %d requests at a time",
+                                name, LIMIT_MACHINE_REQUESTS / 2);
 }
 
 static sim_cache_id kept_id(const struct run *r, const struct run_request *q, uint32_t machine)
@@ -271,8 +275,9 @@ static void reserve_reaches(struct run *r, uint32_t slot)
         .kept = kept_id(r, q, host),
     };
     q->sent_tokens = reserve.cached;
-    if (sim_machine_reserve(r->hosts[host].machine, &reserve, &q->token_slot) != ST_OK)
-        machine_full(r, host);
+    enum status status = sim_machine_reserve(r->hosts[host].machine, &reserve, &q->token_slot);
+    if (status != ST_OK)
+        machine_refused(r, host, status);
     run_begin_later(r, host);
 }
 
@@ -303,8 +308,10 @@ static void prompt_reaches(struct run *r, uint32_t slot)
         .reserved = q->prompt_machine == q->token_machine ? q->token_slot : SCHED_NO_SLOT,
         .rank = rank_of(q),
     };
-    if (sim_machine_prompt(r->hosts[q->prompt_machine].machine, &prompt, &q->prompt_slot) != ST_OK)
-        machine_full(r, q->prompt_machine);
+    enum status status =
+        sim_machine_prompt(r->hosts[q->prompt_machine].machine, &prompt, &q->prompt_slot);
+    if (status != ST_OK)
+        machine_refused(r, q->prompt_machine, status);
     run_begin_later(r, q->prompt_machine);
 }
 

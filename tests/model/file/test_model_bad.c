@@ -195,6 +195,44 @@ static const struct bad table[] = {
      {.joined = true, .extra = "blk.1.attn_q.bias"},
      ST_UNSUPPORTED,
      {"blk.1.attn_q.bias", "joined"}},
+    {"q beside q, k and v in one tensor",
+     {.joined = true, .extra = "blk.1.attn_q.weight"},
+     ST_UNSUPPORTED,
+     {"blk.1.attn_q.weight"}},
+    {"a bias of q, k and v together, which are apart",
+     {.extra = "blk.0.attn_qkv.bias"},
+     ST_UNSUPPORTED,
+     {"blk.0.attn_qkv.bias"}},
+    {"a bias of k with latent attention",
+     {.architecture = "deepseek2",
+      .head_dim = 40,
+      .rope_dim = 8,
+      .latent_rank = 64,
+      .latent_value = 32,
+      .extra = "blk.0.attn_k.bias"},
+     ST_UNSUPPORTED,
+     {"blk.0.attn_k.bias"}},
+    {"a compressed q that the keys do not have",
+     {.architecture = "deepseek2",
+      .head_dim = 40,
+      .rope_dim = 8,
+      .latent_rank = 64,
+      .latent_value = 32,
+      .extra = "blk.0.attn_q_a.weight"},
+     ST_UNSUPPORTED,
+     {"blk.0.attn_q_a.weight"}},
+    {"a feed-forward beside experts",
+     {.architecture = "qwen3moe", .experts = 8, .extra = "blk.1.ffn_up.weight"},
+     ST_UNSUPPORTED,
+     {"blk.1.ffn_up.weight"}},
+    {"shared experts that the keys do not have",
+     {.architecture = "qwen3moe", .experts = 8, .extra = "blk.1.ffn_up_shexp.weight"},
+     ST_UNSUPPORTED,
+     {"blk.1.ffn_up_shexp.weight"}},
+    {"experts in a layer without a router",
+     {.architecture = "qwen3moe", .experts = 8, .leave_out = "blk.1.ffn_gate_inp.weight"},
+     ST_UNSUPPORTED,
+     {"blk.1.ffn_gate_exps.weight"}},
     {"an unknown tensor outside the layers", {.extra = "mtp.head"}, ST_UNSUPPORTED, {"mtp.head"}},
     {"RoPE factors of another length",
      {.rope_factors = true, .reshape = "rope_freqs.weight"},
@@ -218,6 +256,8 @@ static struct synthetic apply(const struct synthetic *changes)
     s.rope_factor = changes->rope_factor;
     s.rope_factors = changes->rope_factors;
     s.joined = changes->joined;
+    s.latent_rank = changes->latent_rank;
+    s.latent_value = changes->latent_value;
     s.leave_out = changes->leave_out;
     s.reshape = changes->reshape;
     s.retype = changes->retype;

@@ -44,7 +44,8 @@ def random_text(draw, words, special):
         elif kind == 9 and special:
             parts.append(draw.choice(special))
         elif kind == 10:
-            parts.append(draw.choice(["camelCaseWord", "HTTPServer", "\u0411\u043e\u043b\u044c\u0448\u043e\u0439", "x" * 200, "ABC" * 30]))
+            parts.append(draw.choice(["camelCaseWord", "HTTPServer", "\u0411\u043e\u043b\u044c\u0448\u043e\u0439", "x" * 200, "ABC" * 30,
+                                      "|---:" * draw.randrange(1, 12)]))
         elif kind == 11:
             parts.append(draw.choice(["e\u0301", "o\u0302\u0301", "\u1112\u1161\u11ab", "\u212b", "\ufb01x", "\uff21\uff22",
                                       "\u0130", "\u2460", "\u00bd", "\u0915\u093c", "word", " word ", "aword", "the THE"]))

@@ -363,6 +363,20 @@ static void check_disconnect_at_failure(void)
     CHECK(fake_clients_gone == gone + 1 && fake_stopped == stopped);
 }
 
+/* A stop string ends one answer in the iteration in which the other one fails: the client gets no
+ * answer, so none has stopped. */
+static void check_stop_at_failure(void)
+{
+    static const char *const bodies[] = {"{\"prompt\": [\"ehello\", \"x\"], \"stop\": \"h\"}",
+                                         "{\"prompt\": [\"x\", \"ehello\"], \"stop\": \"h\"}"};
+    for (int i = 0; i < 2; i++) {
+        unsigned gone = fake_clients_gone, stopped = fake_stopped;
+        CHECK(post("/v1/completions", bodies[i]) == 503);
+        wait_for_counter(&fake_open, 0, "open");
+        CHECK(fake_clients_gone == gone + 1 && fake_stopped == stopped);
+    }
+}
+
 static void check_slow_reader(void)
 {
     unsigned gone = fake_clients_gone;
@@ -606,6 +620,7 @@ int main(void)
     check_streams();
     check_disconnects();
     check_disconnect_at_failure();
+    check_stop_at_failure();
     check_slow_reader();
     check_connections();
     server_pause();

@@ -329,6 +329,18 @@ static void check_errors(void)
     expect(
         "{\"error\":{\"message\":\"input is missing\",\"type\":\"invalid_request_error\",\"param\":"
         "\"input\"");
+    /* A prompt beyond the context, and one that does not leave room for the answer. */
+    static char body[60100];
+    static const char head[] = "{\"input\": \"", tail[] = "\"}";
+    memset(body, 'a', sizeof(body));
+    memcpy(body, head, sizeof(head) - 1);
+    memcpy(body + sizeof(body) - sizeof(tail), tail, sizeof(tail));
+    CHECK(post("/v1/responses", body) == 400);
+    expect("\"param\":\"input\"");
+    expect("context_length_exceeded");
+    CHECK(post("/v1/responses", "{\"input\": \"ea\", \"max_output_tokens\": 60000}") == 400);
+    expect("\"param\":\"max_output_tokens\"");
+    expect("max_output_tokens is 60000");
     CHECK(post("/v1/responses", "{\"input\": \"ea\", \"previous_response_id\": \"resp_1\"}") ==
           400);
     expect("\"code\":\"unsupported_parameter\"");

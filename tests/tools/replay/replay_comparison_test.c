@@ -83,6 +83,26 @@ static void test_joined(void)
     replay_comparison_close(times);
 }
 
+/* Without a joined request, or with times of 0 only, the SLO is neither met nor missed. */
+static void test_nothing_measured(void)
+{
+    static const uint64_t ids[] = {1, 2};
+    for (int i = 0; i < 2; i++) {
+        struct replay_comparison *times = open_text("request_id,ttft_s,tbt_s,e2e_s\n1,0,0,0\n");
+        CHECK(replay_comparison_add(times, ids[i], (double[]){10, 20, 30}, true) == ST_OK);
+        json_t *root = replay_comparison_json_slowdowns(times);
+        CHECK(json_integer_value(json_object_get(root, "joined")) == (i == 0 ? 1 : 0));
+        CHECK(json_is_null(json_object_get(root, "met")));
+        json_decref(root);
+        char text[2000] = "";
+        FILE *out = fmemopen(text, sizeof(text), "w");
+        replay_comparison_print_slowdowns(times, out);
+        fclose(out);
+        CHECKF(strstr(text, "no slowdown was measured") != NULL, "%s", text);
+        replay_comparison_close(times);
+    }
+}
+
 static void refused(const char *text, const char *wanted)
 {
     struct replay_comparison *times = NULL;
@@ -137,6 +157,7 @@ int main(void)
     CHECK(fd >= 0);
     close(fd);
     test_joined();
+    test_nothing_measured();
     test_files();
     test_samples();
     unlink(path);

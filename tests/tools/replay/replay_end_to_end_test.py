@@ -302,6 +302,8 @@ def test_interrupt(server):
     case.check(case.code == 130, "Ctrl-C: want exit 130")
     case.check(case.summary["interrupted"] > 0 and case.summary["failed"] == 0, "Ctrl-C: interrupted")
     case.check("interrupted" in case.err and 8 <= len(case.seen) < 100, "Ctrl-C: report")
+    case = Case(server, "late", [(0, 5, 1), (0.1, 1, 1), (0.05, 5, 1)], stop_after=2)
+    case.check(case.code == 130 and ":4: TIMESTAMP" in case.err, "Ctrl-C after a broken row: want exit 130")
 
 
 def test_refusals(server):
