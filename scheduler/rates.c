@@ -33,7 +33,7 @@ double sched_rates_outlier_limit(double measured, double mean)
 static uint64_t limited_us(uint64_t us, double mean_us)
 {
     double limited = sched_rates_outlier_limit((double)us, mean_us);
-    return limited < 1 ? 1 : (uint64_t)limited;
+    return limited < 1 ? 1 : limited >= 0x1p64 ? UINT64_MAX : (uint64_t)limited;
 }
 
 void rates_line_add(struct rates_line *line, double keep, double weight, double rows, double us)
@@ -71,8 +71,8 @@ void sched_rates_decodes_add(struct sched_rates *rates, uint64_t batches, uint64
 
 static uint32_t rate_of(double rows, double us)
 {
-    double rate = rows / us * US_PER_S;
-    return rate < 1 ? 1 : rate > 1e9 ? 1000000000 : (uint32_t)rate;
+    double rate = rows / us * US_PER_S; /* Not a number if both are 0. */
+    return rate > 1e9 ? 1000000000 : rate >= 1 ? (uint32_t)rate : 1;
 }
 
 void rates_line_fit(const struct rates_line *line, double *fixed_out, double *per_row_out)
@@ -88,7 +88,7 @@ void rates_line_fit(const struct rates_line *line, double *fixed_out, double *pe
         per_row = 0;
     if (per_row > us / rows)
         per_row = us / rows;
-    *fixed_out = us - per_row * rows;
+    *fixed_out = fmax(0, us - per_row * rows); /* Large numbers are rounded. */
     *per_row_out = per_row;
 }
 

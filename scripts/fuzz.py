@@ -197,22 +197,31 @@ def fuzz(names, targets, given):
 
 
 def coverage_of(name, source, folders):
-    """Runs every file of the folders. Returns the edges that each file reaches."""
+    """Runs every file of the folders. Returns the edges that each file reaches. Ends if a file crashes, because --merge
+    would remove this file from the tree."""
+    crashes = folder(FOUND, name, "crashes")
     control, empty = os.path.join(FOUND, name, "merge.txt"), folder(FOUND, name, "merged")
     if os.path.exists(control):
         os.remove(control)
     for old in files_of(empty):
         os.remove(old)
     run_quietly([program_of(source), "-merge=1", "-use_counters=0", "-timeout=25", "-rss_limit_mb=2048",
-                 f"-merge_control_file={control}", empty] + folders)
+                 f"-merge_control_file={control}", f"-artifact_prefix={crashes}/", empty] + folders)
     with open(control, encoding="utf-8") as lines:
         text = lines.read().split("\n")
     paths = text[2:2 + int(text[0])]
     edges = {path: set() for path in paths}
+    begun, ended = set(), set()
     for line in text[2 + len(paths):]:
         word, *numbers = line.split() or [""]
+        if word == "STARTED":
+            begun.add(paths[int(numbers[0])])
         if word in ("FT", "COV"):
+            ended.add(paths[int(numbers[0])])
             edges[paths[int(numbers[0])]].update((word, number) for number in numbers[1:])
+    if begun - ended:
+        sys.exit(f"dev: fuzz: {name} is not merged, because {len(begun - ended)} inputs crash: "
+                 f"{' '.join(sorted(begun - ended))}")
     return edges
 
 

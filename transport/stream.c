@@ -404,6 +404,7 @@ enum status stream_receive(struct stream *stream, size_t payload_max, struct err
     enum status status = in_reserve(stream, payload_max, error);
     if (status != ST_OK)
         return status;
+    stream->payload_max = payload_max;
     if (stream->tls != NULL)
         return receive_sealed(stream, error);
     size_t got = 0;
@@ -428,7 +429,8 @@ bool stream_frame_next(struct stream *stream, struct stream_frame *frame_out,
         return false;
     memcpy(&frame, stream->in + stream->in_head, sizeof(frame));
     size_t whole = sizeof(frame) + fill_up(frame.bytes);
-    if (used < whole)
+    /* The padding lets the buffer hold a frame that is up to seven bytes too large. */
+    if (used < whole || frame.bytes > stream->payload_max)
         return false;
     *frame_out = frame;
     *payload_out = stream->in + stream->in_head + sizeof(frame);

@@ -34,6 +34,7 @@ struct stream {
      * in_head to in_tail yet. */
     uint8_t *in;
     size_t in_head, in_tail, in_capacity;
+    size_t payload_max; /* Of the last stream_receive. */
     /* Buffer of bytes to send, encrypted if `tls` is set. The bytes from out_head to out_tail wait
      * for the socket. */
     uint8_t *out;
@@ -113,7 +114,8 @@ enum status stream_receive(struct stream *stream, size_t payload_max, struct err
  * arrived before may still be unread. */
 bool stream_ended(const struct stream *stream);
 /* Takes the next complete frame out of the buffer. Returns false if the buffer has no complete
- * frame. The payload is aligned to 8 bytes, and valid until the next stream_receive or the end of
+ * frame, or if the next frame has more payload than the last stream_receive allowed; the next
+ * stream_receive then decides. The payload is aligned to 8 bytes, and valid until the next stream_receive or the end of
  * the stream. */
 bool stream_frame_next(struct stream *stream, struct stream_frame *frame_out,
                        const uint8_t **payload_out);

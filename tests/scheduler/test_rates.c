@@ -69,5 +69,17 @@ int main(void)
     }
     CHECK(NEAR(sched_rates_prompt_tokens_per_s(&shorts, 800), 8000));
     CHECK(NEAR(sched_rates_prompt_tokens_per_s(&longs, 800), 8000));
+
+    /* Any numbers of a machine give a rate: counts that have become smaller, and no rows. */
+    struct sched_rates odd = {0};
+    sched_rates_prompts_add(&odd, 1, 8, 1000);
+    CHECK(sched_rates_prompt_tokens_per_s(&odd, 0) == 1);
+    for (uint64_t i = 0; i < 70; i++) {
+        sched_rates_prompts_add(&odd, 1 + i / 3, UINT64_MAX >> i % 64, UINT64_MAX - i);
+        sched_rates_decodes_add(&odd, UINT64_MAX - i, i * i, UINT64_MAX >> (i + 5) % 64);
+        CHECK(sched_rates_prompt_tokens_per_s(&odd, 256) >= 1);
+        CHECK(i == 0 || sched_rates_output_tokens_per_s(&odd, 256, 50000) >= 1);
+        (void)sched_rates_step(&odd);
+    }
     return 0;
 }
