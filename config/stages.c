@@ -397,10 +397,14 @@ static bool machine_is_gpu(const struct config_machine *machine)
 
 const char *config_kv_dtype(const struct config *config)
 {
-    bool gpus = true;
+    bool gpus = true, any = false;
     if (strcmp(config->kv.dtype, "auto") != 0)
         return config->kv.dtype;
-    for (uint32_t i = 0; i < config->machine_count; i++)
-        gpus = gpus && (!config_machine_present(config, i) || machine_is_gpu(&config->machines[i]));
-    return gpus && config->machine_count > 0 ? "f16" : "i16";
+    for (uint32_t i = 0; i < config->machine_count && gpus; i++) {
+        if (config_machine_present(config, i)) {
+            any = true;
+            gpus = machine_is_gpu(&config->machines[i]);
+        }
+    }
+    return gpus && any ? "f16" : "i16";
 }

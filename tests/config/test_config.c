@@ -709,6 +709,10 @@ static void test_kv_dtype(void)
                    error.text);
             const char *dtype = config_kv_dtype(&config);
             CHECKF(strcmp(dtype, set ? "i8" : cases[i].dtype) == 0, "%s: %s", text, dtype);
+            /* Removed machines do not count. */
+            config.machines[0].name[0] = 0;
+            config.machines[1].name[0] = 0;
+            CHECK(strcmp(config_kv_dtype(&config), set ? "i8" : "i16") == 0);
         }
     }
 }
