@@ -40,8 +40,8 @@ static void checks_print(const struct profile_device *d, FILE *file)
     table_init(&table, 4);
     table_cell_add(&table, "whole step");
     table_cell_add(&table, "measured, us");
-    table_cell_add(&table, "sum of parts, us");
-    table_cell_add(&table, "sum / measured");
+    table_cell_add(&table, "predicted, us");
+    table_cell_add(&table, "predicted / measured");
     for (uint32_t i = 0; i < d->check_count; i++) {
         const struct profile_check *c = &d->checks[i];
         char decodes[32] = "";

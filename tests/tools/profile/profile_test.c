@@ -167,7 +167,7 @@ static void check_cpu(void)
     }
     /* Tables and progress are shown. */
     CHECKF(strstr(said(), "us of each layer, prompt") != NULL, "%s", said());
-    CHECK(strstr(said(), "sum of parts") != NULL);
+    CHECK(strstr(said(), "predicted / measured") != NULL);
     CHECK(strstr(said(), "s left") != NULL);
     profile_close(p);
 }
