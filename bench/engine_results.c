@@ -231,7 +231,7 @@ void engine_results_print(const struct engine_results *results, const struct eng
     for (uint32_t i = 0; i < results->count; i++)
         if (results->series[i].threads == threads)
             series_row(&table, &results->series[i], before, hyper, weight_bytes);
-    table_print(&table, file);
+    table_print_markdown(&table, file);
 }
 
 /* Returns the spread of one rate over all cases with `threads` threads; median 0 = no samples. */
@@ -268,5 +268,5 @@ void engine_results_print_roofline(const struct engine_results *results, const u
             table_cell_add(&table, "%.0f-%.0f", spread.low * 1e-9, spread.high * 1e-9);
         }
     }
-    table_print(&table, file);
+    table_print_markdown(&table, file);
 }

@@ -359,7 +359,7 @@ int main(int argc, char **argv)
            version->major, version->minor, version->patch, isa_name(), repeats);
     for (int t = 0; t < 2; t++) {
         printf("\n");
-        table_print(&tables[t], stdout);
+        table_print_markdown(&tables[t], stdout);
     }
     dnnl_stream_destroy(stream);
     dnnl_engine_destroy(engine);

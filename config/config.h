@@ -223,7 +223,7 @@ struct config_stage {
     /* "host:port" of a process on another host; empty = a child process of the head. */
     char address[LIMIT_ADDRESS_BYTES];
     uint32_t first_layer; /* First layer of the stage. */
-    uint32_t last_layer;  /* Layer behind the last one; 0 = the config gives no layers. */
+    uint32_t end_layer;   /* Layer behind the last one; 0 = the config gives no layers. */
     uint32_t speed;       /* Relative speed of a replica among the replicas; 100 = normal. */
 };
 
@@ -261,7 +261,8 @@ struct config_model_bytes {
 
 /* Memory of this host that machines take. */
 struct config_host_memory {
-    uint64_t weights_bytes; /* Weights, and other memory of the processes that is not KV. */
+    /* Weights, and other memory of the processes that is not KV. */
+    uint64_t weights_and_process_bytes;
     uint64_t kv_bytes;
 };
 

@@ -408,7 +408,7 @@ struct ledger_entry *ledger_begin(struct ledger *l, const char *request_id, cons
 {
     pthread_mutex_lock(&l->mutex);
     bool full = l->free_count == 0;
-    l->counts.lost += full;
+    l->counts.without_entry += full;
     uint32_t slot = full ? 0 : l->free_slots[--l->free_count];
     pthread_mutex_unlock(&l->mutex);
     if (full)

@@ -53,7 +53,7 @@ struct ledger_entry {
 
 struct ledger_counts {
     uint64_t written;         /* Lines written by this process. */
-    uint64_t lost;            /* Answers that got no entry (see ledger_begin). */
+    uint64_t without_entry;   /* Answers that got no entry (see ledger_begin). */
     uint32_t waiting;         /* Ended answers whose lines are not written yet. */
     uint32_t left_by_earlier; /* Answers of earlier processes without a line at ledger_open. */
     uint64_t torn_bytes;      /* Bytes of an incomplete last line at ledger_open; 0 = none. */

@@ -266,5 +266,5 @@ enum child_line_kind child_line_read(int ready_fd, struct child_line *line, cons
         return CHILD_READY;
     if (end != NULL && line_begins(line, "failed ", text_out))
         return CHILD_FAILED;
-    return CHILD_NONSENSE;
+    return CHILD_UNKNOWN_LINE;
 }

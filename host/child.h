@@ -79,14 +79,14 @@ struct child_line {
 };
 
 /* Result of child_line_read. */
-enum child_line_kind { CHILD_NOT_YET, CHILD_READY, CHILD_FAILED, CHILD_CLOSED, CHILD_NONSENSE };
+enum child_line_kind { CHILD_NOT_YET, CHILD_READY, CHILD_FAILED, CHILD_CLOSED, CHILD_UNKNOWN_LINE };
 
 /* Called by the parent: reads what has arrived, without waiting.
  *   CHILD_NOT_YET   The line is not complete: call again with the same *line.
  *   CHILD_READY     *text_out is the address, in *line.
  *   CHILD_FAILED    *text_out is the reason, in *line.
  *   CHILD_CLOSED    The pipe has ended before a complete line, or cannot be read.
- *   CHILD_NONSENSE  The child sent another line, or a line that is too long: line->text.
+ *   CHILD_UNKNOWN_LINE  The child sent another line, or a line that is too long: line->text.
  */
 enum child_line_kind child_line_read(int ready_fd, struct child_line *line, const char **text_out);
 

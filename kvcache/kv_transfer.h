@@ -48,8 +48,8 @@ static inline uint64_t kv_arena_head_bytes(const struct kv_arena *arena)
 /* Returns the number of rows. */
 static inline uint32_t kv_arena_rows(const struct kv_arena *arena)
 {
-    return layer_groups_rows(&arena->groups, arena->first_layer,
-                             arena->first_layer + arena->layer_count);
+    return layer_groups_layer_rows(&arena->groups, arena->first_layer,
+                                   arena->first_layer + arena->layer_count);
 }
 
 /* Returns the bytes of the whole arena. */

@@ -238,7 +238,7 @@ double profile_stage_us(const struct profile *p, const struct profile_device *d,
 uint64_t profile_kv_block_token_bytes(const struct profile *p)
 {
     return p->model.kv_bytes_per_token *
-           layer_groups_rows(&p->model.groups, 0, p->model.layer_count);
+           layer_groups_layer_rows(&p->model.groups, 0, p->model.layer_count);
 }
 
 uint32_t profile_windowed_layers(const struct profile *p)

@@ -54,10 +54,10 @@ struct profile_layer {
 struct profile_check {
     bool prompt; /* true = `rows` are tokens of a prompt; false = sequences of a decode step. */
     double rows;
-    double context;     /* Cached tokens of the prompt, or of each sequence. */
-    uint32_t decodes;   /* Decodes in the batch of a prompt; 0 if `prompt` is false. */
-    double measured_us; /* Measured time of the batch. */
-    double sum_us;      /* Time that the profile predicts for the batch. */
+    double context;      /* Cached tokens of the prompt, or of each sequence. */
+    uint32_t decodes;    /* Decodes in the batch of a prompt; 0 if `prompt` is false. */
+    double measured_us;  /* Measured time of the batch. */
+    double predicted_us; /* Time that the profile predicts for the batch. */
 };
 
 /* Cached tokens of each decode that profile_check.decodes counts. */
@@ -231,7 +231,7 @@ double profile_stage_token_us(const struct profile *p, const struct profile_devi
                               uint32_t first, uint32_t last, double batch, double context);
 
 /* Returns the bytes of a block divided by its tokens: kv_bytes_per_token times the number of rows
- * of layers in the KV memory (layer_groups_rows). */
+ * of layers in the KV memory (layer_groups_layer_rows). */
 uint64_t profile_kv_block_token_bytes(const struct profile *p);
 /* Returns the number of the model's layers that have a window. */
 uint32_t profile_windowed_layers(const struct profile *p);

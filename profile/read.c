@@ -325,7 +325,7 @@ static bool checks(struct reader *r, const json_t *list, struct profile_device *
             !(json_object_get(object, "decodes") == NULL ||
               u32_at(r, object, "decodes", 0, LIMIT_BATCH_SEQUENCES, &check->decodes)) ||
             !number_at(r, object, "measured_us", 0, US_MAX, &check->measured_us) ||
-            !number_at(r, object, "sum_us", 0, US_MAX, &check->sum_us))
+            !number_at(r, object, "sum_us", 0, US_MAX, &check->predicted_us))
             return false;
         check->prompt = strcmp(phase, "prompt") == 0;
         path_key(r, "phase");

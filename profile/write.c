@@ -55,7 +55,7 @@ static void checks(FILE *file, const struct profile_device *d)
                 "%s\n    {\"phase\": \"%s\", \"rows\": %.9g, \"context\": %.9g, "
                 "\"decodes\": %" PRIu32 ", \"measured_us\": %.9g, \"sum_us\": %.9g}",
                 i > 0 ? "," : "", c->prompt ? "prompt" : "token", c->rows, c->context, c->decodes,
-                c->measured_us, c->sum_us);
+                c->measured_us, c->predicted_us);
     }
     fprintf(file, "]");
 }

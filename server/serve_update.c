@@ -90,7 +90,7 @@ static enum status memory_check(const struct config *next, const struct serve_ve
     for (uint32_t i = 0; i < next->machine_count; i++)
         if (next->machines[i].local)
             config_machine_memory_add(next, &next->machines[i], &version->file_bytes, &memory);
-    const uint64_t weights = memory.weights_bytes, kv = memory.kv_bytes;
+    const uint64_t weights = memory.weights_and_process_bytes, kv = memory.kv_bytes;
     if (!next->server.update_memory_check || memory_available("", &available) != ST_OK ||
         weights + kv <= available)
         return ST_OK;

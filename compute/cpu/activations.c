@@ -29,22 +29,22 @@ enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t 
     *a = (struct compute_activations){.rows_max = rows_max, .cols = cols, .needs = needs};
     a->tile_rows = TILE_ROWS;
     size_t blocks = ((size_t)rows_max + TILE_ROWS - 1) / TILE_ROWS * (cols / 32);
-    a->floats = cpu_memory_take((size_t)rows_max * cols * sizeof(float));
+    a->floats = cpu_memory_allocate((size_t)rows_max * cols * sizeof(float));
     if (a->floats == NULL)
         goto undo_activations;
     if ((needs & COMPUTE_NEEDS_Q8) != 0) {
-        a->blocks = cpu_memory_take(blocks * sizeof(struct kernels_block));
+        a->blocks = cpu_memory_allocate(blocks * sizeof(struct kernels_block));
         if (a->blocks == NULL)
             goto undo_activations;
     }
     if ((needs & COMPUTE_NEEDS_BF16) != 0) {
         a->rounded_stride = (cols * (size_t)c->floats->rounded_bytes + 63) / 64 * 64;
-        a->rounded = cpu_memory_take(rows_max * a->rounded_stride);
+        a->rounded = cpu_memory_allocate(rows_max * a->rounded_stride);
         if (a->rounded == NULL)
             goto undo_activations;
     }
     if ((needs & COMPUTE_NEEDS_Q8) != 0 && (needs & COMPUTE_NEEDS_REFINED) != 0) {
-        a->second_planes = cpu_memory_take(blocks * sizeof(struct kernels_second_plane));
+        a->second_planes = cpu_memory_allocate(blocks * sizeof(struct kernels_second_plane));
         if (a->second_planes == NULL)
             goto undo_activations;
     }

@@ -497,7 +497,7 @@ static void fixed_band_softmax(const struct fixed_job *band, uint32_t first_posi
         const struct fixed_view view = fixed_view_of(band, first_position, heads, i, begin);
         if (cap != 0)
             fixed_cap(band, i, view, cap);
-        fixed_most(band, i, view);
+        fixed_greatest_score(band, i, view);
     }
     for (uint32_t i = 0; i < band->queries; i++)
         fixed_softmax(band, i, fixed_view_of(band, first_position, heads, i, begin),

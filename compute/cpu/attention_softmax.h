@@ -83,7 +83,8 @@ struct fixed_view {
 /* Stores m of a query (not yet multiplied by qs) in job->score_max. Scores after the view, and
  * scores before the view in the view's first vector, become -infinity. Call it for all queries
  * before fixed_softmax, so that the CPU can compute on several queries at the same time. */
-static void fixed_most(const struct fixed_job *job, uint32_t query, struct fixed_view view)
+static void fixed_greatest_score(const struct fixed_job *job, uint32_t query,
+                                 struct fixed_view view)
 {
     const uint32_t tokens = view.end;
     float *row = job->scores + query * job->stride;

@@ -117,7 +117,7 @@ static bool prefetch_pays(void)
 #endif
 }
 
-void *cpu_memory_take(size_t bytes)
+void *cpu_memory_allocate(size_t bytes)
 {
     return aligned_alloc(64, (bytes + 63) / 64 * 64);
 }
@@ -129,7 +129,7 @@ enum status cpu_scratch_grow(struct compute *c, size_t floats)
         if (scratch->floats >= floats)
             continue;
         size_t larger = scratch->floats * 2 > floats ? scratch->floats * 2 : floats;
-        float *data = cpu_memory_take(larger * sizeof(float));
+        float *data = cpu_memory_allocate(larger * sizeof(float));
         if (data == NULL)
             return ST_NO_MEMORY;
         free(scratch->data);
@@ -139,24 +139,24 @@ enum status cpu_scratch_grow(struct compute *c, size_t floats)
     return ST_OK;
 }
 
-bool cpu_segments_grow(struct compute *c, size_t floats, uint32_t heads)
+bool cpu_segments_grow(struct compute *c, size_t floats, uint32_t counters)
 {
     struct cpu_segments *split = &c->segments;
     if (split->floats < floats) {
         free(split->parts);
         split->floats = 0;
-        split->parts = cpu_memory_take(floats * sizeof(float));
+        split->parts = cpu_memory_allocate(floats * sizeof(float));
         if (split->parts == NULL)
             return false;
         split->floats = floats;
     }
-    if (split->heads < heads) {
+    if (split->counters < counters) {
         free(split->unfinished);
-        split->heads = 0;
-        split->unfinished = malloc(heads * sizeof(*split->unfinished));
+        split->counters = 0;
+        split->unfinished = malloc(counters * sizeof(*split->unfinished));
         if (split->unfinished == NULL)
             return false;
-        split->heads = heads;
+        split->counters = counters;
     }
     return true;
 }
@@ -190,7 +190,7 @@ static enum status cpu_open(const struct compute_options *options, struct comput
     enum status status = kernels_choose(options->isa, &kernels, error);
     if (status != ST_OK)
         return status;
-    struct compute *c = cpu_memory_take(sizeof(*c));
+    struct compute *c = cpu_memory_allocate(sizeof(*c));
     if (c == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for the CPU backend");
     memset(c, 0, sizeof(*c));

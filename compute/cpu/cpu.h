@@ -32,10 +32,11 @@ struct cpu_scratch {
  * segment (KERNELS_SEGMENT tokens) of one sequence and KV head. A latent cache counts as one KV
  * head for each 16 heads. */
 struct cpu_segments {
-    float *parts;                 /* Results of the segments (kernels.attention_part). */
-    size_t floats;                /* Number of floats in `parts`. */
-    _Atomic uint32_t *unfinished; /* [heads]: unfinished segments of each sequence and KV head. */
-    uint32_t heads;               /* Number of entries in `unfinished`. */
+    float *parts;  /* Results of the segments (kernels.attention_part). */
+    size_t floats; /* Number of floats in `parts`. */
+    /* [counters]: unfinished segments of each sequence and KV head. */
+    _Atomic uint32_t *unfinished;
+    uint32_t counters; /* Number of entries in `unfinished`. */
 };
 
 /* What a thread prefetches at the end of its share of a product: the weights that the thread
@@ -130,7 +131,7 @@ struct compute_activations {
 
 /* Returns 64-byte aligned memory, not zeroed; NULL = no memory. Pages of large pieces take no
  * memory until they are written. The caller frees the memory with free(). */
-void *cpu_memory_take(size_t bytes);
+void *cpu_memory_allocate(size_t bytes);
 
 /* Returns the number of rows of a work item of a row-wise operation: a multiple of tile_rows. */
 static inline uint32_t cpu_item_rows(const struct compute *c, uint32_t row_count,
@@ -152,9 +153,9 @@ static inline uint32_t cpu_tile_rows(uint32_t row_count)
  * content. Returns ST_NO_MEMORY on failure. */
 enum status cpu_scratch_grow(struct compute *c, size_t floats);
 
-/* Grows c->segments to at least `floats` floats of results and `heads` counters. Arrays that grow
- * lose their content. Returns false if there is no memory. */
-bool cpu_segments_grow(struct compute *c, size_t floats, uint32_t heads);
+/* Grows c->segments to at least `floats` floats of results and `counters` counters. Arrays that
+ * grow lose their content. Returns false if there is no memory. */
+bool cpu_segments_grow(struct compute *c, size_t floats, uint32_t counters);
 
 /* Returns the index in a->blocks of the block with row `row` and column `col`. */
 static inline size_t cpu_activation_block(const struct compute_activations *a, uint32_t row,
@@ -200,15 +201,15 @@ void cpu_embed(struct compute *c, const struct compute_matrix *m, const uint32_t
 /* Most tiles of rows with which a group of W is multiplied before the next group is read. 21 tiles
  * are 126 rows: best for 576 to 1536 columns. */
 #define CPU_CHUNK_TILES 21
-/* A part of a product: groups [first, first + groups) of `matrix` times rows [0, row_count) of `a`.
- */
+/* A part of a product: groups [first_group, first_group + groups) of `matrix` times rows
+ * [0, row_count) of `a`. */
 struct cpu_part {
     const struct compute_matrix *matrix;
-    uint32_t first, groups;
+    uint32_t first_group, groups;
     const float *bias; /* [rows of the matrix]; NULL = none. */
     const struct compute_activations *a;
     uint32_t row_count;
-    float *y;        /* Result of row 0 of `a` and the first row of group `first`. */
+    float *y;        /* Result of row 0 of `a` and the first row of group `first_group`. */
     size_t y_stride; /* Floats in y from one row of `a` to the next. */
     /* Weights that the thread reads next, to prefetch; NULL = the weights that follow this part. */
     const uint8_t *next;

@@ -208,7 +208,7 @@ static void gate_up_item(void *context, uint32_t item, uint32_t thread)
         const uint32_t last = end - k * each < each ? end - k * each : each;
         const struct cpu_part part = {
             .matrix = matrices[k],
-            .first = first,
+            .first_group = first,
             .groups = last - first,
             .bias = biases[k] != NULL ? biases[k] + (size_t)run->expert * o->ffn : NULL,
             .a = &rows,
@@ -287,7 +287,7 @@ static void down_run(const struct job *job, uint32_t index, uint32_t first, uint
         const struct compute_activations rows = run_rows(job->room->ffn, &piece);
         const struct cpu_part part = {
             .matrix = m,
-            .first = first,
+            .first_group = first,
             .groups = groups,
             .bias = o->down_bias != NULL ? o->down_bias + (size_t)run->expert * o->hidden : NULL,
             .a = &rows,
@@ -464,8 +464,8 @@ static enum status workspace_open(struct compute *c,
     room->pair_runs = calloc(pairs, sizeof(*room->pair_runs));
     room->pair_rows = calloc(pairs, sizeof(*room->pair_rows));
     room->pair_weights = calloc(pairs, sizeof(*room->pair_weights));
-    room->gate = cpu_memory_take(pairs * o->ffn * sizeof(float));
-    room->up = cpu_memory_take(pairs * o->ffn * sizeof(float));
+    room->gate = cpu_memory_allocate(pairs * o->ffn * sizeof(float));
+    room->up = cpu_memory_allocate(pairs * o->ffn * sizeof(float));
     bool there = room->ids != NULL && room->weights != NULL && room->counts != NULL &&
                  room->runs != NULL && room->pair_runs != NULL && room->pair_rows != NULL &&
                  room->pair_weights != NULL && room->gate != NULL && room->up != NULL;

@@ -146,7 +146,7 @@ void cpu_lanes_run(struct compute *c, uint32_t count, void (*step)(void *context
 static enum status lane_open(const struct compute *c, uint32_t i, struct compute **out,
                              struct error *error)
 {
-    struct compute *lane = cpu_memory_take(sizeof(*lane));
+    struct compute *lane = cpu_memory_allocate(sizeof(*lane));
     if (lane == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for the CPU backend");
     memset(lane, 0, sizeof(*lane));

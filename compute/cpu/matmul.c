@@ -143,16 +143,16 @@ static void groups_run(const struct matmul *job, uint32_t k, uint32_t first, uin
 void cpu_matmul_part(const struct compute *c, const struct cpu_part *part)
 {
     const struct compute_matrix *m = part->matrix;
-    const uint32_t output = part->first * GROUP_ROWS, left = m->rows - output;
+    const uint32_t output = part->first_group * GROUP_ROWS, left = m->rows - output;
     const struct matmul job = {.kernels = c->kernels, .floats = c->floats, .a = part->a};
     struct kernels_product p = {
         .form = m->form,
-        .weights = m->data + part->first * m->group_bytes,
+        .weights = m->data + part->first_group * m->group_bytes,
         .groups = part->groups,
         .blocks = m->cols / 32,
         .prefetch = c->prefetch,
         .prefetch_shares = true,
-        .ahead_end = (uintptr_t)m->data + (part->first + part->groups) * m->group_bytes,
+        .ahead_end = (uintptr_t)m->data + (part->first_group + part->groups) * m->group_bytes,
         .outputs = left < part->groups * GROUP_ROWS ? left : part->groups * GROUP_ROWS,
         .bias = part->bias != NULL ? part->bias + output : NULL,
         .y_stride = part->y_stride,
@@ -163,7 +163,7 @@ void cpu_matmul_part(const struct compute *c, const struct cpu_part *part)
     for (uint32_t row = 0; row < part->row_count; row += p.rows) {
         p.rows = part->row_count - row < chunk_rows ? part->row_count - row : chunk_rows;
         p.y = part->y + row * part->y_stride;
-        product_multiply(&job, m, &p, part->first, row);
+        product_multiply(&job, m, &p, part->first_group, row);
         p.prefetch = p.prefetch_shares = false; /* The weights are in the cache. */
     }
 }

@@ -84,7 +84,7 @@ enum status cpu_rope_open(struct compute *c, const struct compute_rope *rope,
     table->positions = rope->positions_max;
     table->amplitude = rope->amplitude != 0 ? (double)rope->amplitude : 1;
     pthread_mutex_init(&table->filling, NULL);
-    table->values = cpu_memory_take((size_t)rope->positions_max * rope->dim * sizeof(float));
+    table->values = cpu_memory_allocate((size_t)rope->positions_max * rope->dim * sizeof(float));
     if (table->values == NULL) {
         free(table);
         return ST_NO_MEMORY;

@@ -42,8 +42,8 @@ static bool probe_open(enum kernels_form form, struct probe *out)
     const size_t weight_bytes = layout_group_bytes(form, BLOCKS);
     const size_t tile_bytes = ROWS / TILE_ROWS * BLOCKS * sizeof(struct kernels_block);
     const size_t y_bytes = (size_t)ROWS * GROUP_ROWS * sizeof(float);
-    *out = (struct probe){cpu_memory_take(weight_bytes), cpu_memory_take(tile_bytes),
-                          cpu_memory_take(y_bytes)};
+    *out = (struct probe){cpu_memory_allocate(weight_bytes), cpu_memory_allocate(tile_bytes),
+                          cpu_memory_allocate(y_bytes)};
     if (out->weights == NULL || out->tiles == NULL || out->y == NULL) {
         probe_close(out);
         return false;

@@ -15,7 +15,7 @@ static size_t align(size_t bytes)
 static size_t attention_scratch(struct attention *a, uint32_t head_dim, uint8_t *scratch)
 {
     const size_t tiles = (size_t)a->kv_heads * attention_tiles_per_kv(a->group);
-    const size_t joined = align(LIMIT_BATCH_TOKENS * tiles * sizeof(uint32_t));
+    const size_t parts_done = align(LIMIT_BATCH_TOKENS * tiles * sizeof(uint32_t));
     const uint32_t few = a->s.sequences * ATTENTION_TOKEN_ROWS;
     const uint32_t chunks = (a->s.context_tokens_max + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK;
     a->slots = few < a->s.rows ? few : a->s.rows;
@@ -29,10 +29,10 @@ static size_t attention_scratch(struct attention *a, uint32_t head_dim, uint8_t 
     const size_t of_splits = (size_t)a->s.rows * a->head_count * ATTENTION_SPLIT_MAX;
     if (a->splits > 1 && a->s.rows_longest > ATTENTION_TOKEN_ROWS && parts < of_splits)
         parts = of_splits;
-    a->joined = (uint32_t *)scratch;
-    a->sums = (float2 *)(scratch + joined);
-    a->parts = (float *)(scratch + joined + align(parts * sizeof(float2)));
-    return joined + align(parts * sizeof(float2)) + parts * head_dim * sizeof(float);
+    a->parts_done = (uint32_t *)scratch;
+    a->sums = (float2 *)(scratch + parts_done);
+    a->parts = (float *)(scratch + parts_done + align(parts * sizeof(float2)));
+    return parts_done + align(parts * sizeof(float2)) + parts * head_dim * sizeof(float);
 }
 
 size_t cuda_attention_scratch(const struct cuda_sequences *s, const struct compute_kv *kv,

@@ -57,14 +57,15 @@ struct attention {
     float *out_f32;     /* NULL = only `out` is written. */
     /* Scratch memory of attention_token. A slot is the part for one row. The batch has a slot for
      * every row or, if this is fewer, ATTENTION_TOKEN_ROWS slots for every sequence. */
-    uint32_t *joined;    /* [slot][head tile]: chunks that are done; 0 before and after a launch. */
+    /* [slot][head tile]: chunks that are done; 0 before and after a launch. */
+    uint32_t *parts_done;
     float2 *sums;        /* [slot][head][chunk]: greatest score, sum of weights. */
     float *parts;        /* [slot][head][chunk][head_dim] */
     uint32_t slots;      /* Number of slots. */
     uint32_t chunks_max; /* Chunks of the longest context. */
     /* Most parts that attention_prompt splits a tile into; 1 = tiles are not split. If tiles are
-     * split, `joined` is [tile][KV head], `sums` is [row][head][ATTENTION_SPLIT_MAX], and `parts`
-     * is [row][head][ATTENTION_SPLIT_MAX][head_dim]. */
+     * split, `parts_done` is [tile][KV head], `sums` is [row][head][ATTENTION_SPLIT_MAX], and
+     * `parts` is [row][head][ATTENTION_SPLIT_MAX][head_dim]. */
     uint32_t splits;
 };
 

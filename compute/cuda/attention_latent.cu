@@ -370,9 +370,9 @@ static __device__ void latent_join(const struct attention *a, const struct laten
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
-        is_last = atomicAdd(&a->joined[blockIdx.x], 1u) == item->parts - 1;
+        is_last = atomicAdd(&a->parts_done[blockIdx.x], 1u) == item->parts - 1;
         if (is_last)
-            a->joined[blockIdx.x] = 0;
+            a->parts_done[blockIdx.x] = 0;
         __threadfence();
     }
     __syncthreads();
@@ -681,7 +681,7 @@ static size_t latent_place(struct attention *a, const struct latent_sizes &z, ui
     const size_t counters = (ATTENTION_LATENT_ROWS * tiles * sizeof(uint32_t) + 255) / 256 * 256;
     const size_t parts = z.parts_max > 1 ? (size_t)a->s.rows * a->head_count * z.parts_max : 0;
     const size_t sums = (parts * sizeof(float2) + 255) / 256 * 256;
-    a->joined = (uint32_t *)scratch;
+    a->parts_done = (uint32_t *)scratch;
     a->sums = (float2 *)(scratch + counters);
     a->parts = (float *)(scratch + counters + sums);
     return counters + sums + parts * z.rank * sizeof(float);

@@ -275,7 +275,7 @@ static __global__ void __launch_bounds__(PROMPT_THREADS, 2)
         }
         prompt_part_write<S>(&a, &tile, kv_head, part.part, r);
         prompt_part_join<S>(&a, &tile, kv_head, part.parts,
-                            &a.joined[blockIdx.y * a.kv_heads + kv_head], (float *)shared);
+                            &a.parts_done[blockIdx.y * a.kv_heads + kv_head], (float *)shared);
     }
 }
 

@@ -76,16 +76,16 @@ prompt_part_write(const struct attention *a, const struct prompt_tile *tile, uin
  * [ROWS][ATTENTION_SPLIT_MAX]. */
 template <class S>
 static __device__ void prompt_part_join(const struct attention *a, const struct prompt_tile *tile,
-                                        uint32_t kv_head, uint32_t parts, uint32_t *joined,
+                                        uint32_t kv_head, uint32_t parts, uint32_t *parts_done,
                                         float *weights)
 {
     __shared__ bool is_last;
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
-        is_last = atomicAdd(joined, 1u) == parts - 1;
+        is_last = atomicAdd(parts_done, 1u) == parts - 1;
         if (is_last)
-            *joined = 0;
+            *parts_done = 0;
         __threadfence();
     }
     __syncthreads();

@@ -266,11 +266,11 @@ static __global__ void __launch_bounds__(TOKEN_THREADS, DIM <= 128 ? TOKEN_BLOCK
             __threadfence();
             __syncthreads();
             if (threadIdx.x == 0) {
-                uint32_t *joined =
-                    &a.joined[item.slot * a.kv_heads * per_kv + number % (a.kv_heads * per_kv)];
-                is_last = atomicAdd(joined, 1u) == item.chunks - 1;
+                uint32_t *parts_done =
+                    &a.parts_done[item.slot * a.kv_heads * per_kv + number % (a.kv_heads * per_kv)];
+                is_last = atomicAdd(parts_done, 1u) == item.chunks - 1;
                 if (is_last)
-                    *joined = 0;
+                    *parts_done = 0;
                 __threadfence();
             }
             __syncthreads();

@@ -180,7 +180,7 @@ static void describe_f8(struct compute *c, bool bf16_activations)
         return;
     const bool rows = c->f8_forms[CUDA_F8_ROWS] || c->f8_forms[CUDA_F8_PLAIN];
     snprintf(c->description + used, sizeof(c->description) - used, ", E4M3 products%s",
-             !cuda_f8_here(c)                      ? " none"
+             !cuda_f8_supported(c)                 ? " none"
              : rows && c->f8_forms[CUDA_F8_BLOCKS] ? " of rows and 128 x 128"
              : rows                                ? " of rows"
                                                    : " of 128 x 128");

@@ -188,7 +188,7 @@ struct compute_f8 *cuda_f8_open(struct compute *c, uint32_t rows_max, uint32_t c
 void cuda_f8_close(struct compute *c, struct compute_f8 *f8); /* NULL is fine. */
 
 /* Returns true if the device supports a form of E4M3 products. */
-static inline bool cuda_f8_here(const struct compute *c)
+static inline bool cuda_f8_supported(const struct compute *c)
 {
     return c->f8_forms[CUDA_F8_PLAIN] || c->f8_forms[CUDA_F8_ROWS] || c->f8_forms[CUDA_F8_BLOCKS];
 }

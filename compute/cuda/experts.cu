@@ -211,10 +211,10 @@ __global__ void __launch_bounds__(THREADS)
     gate += e.gate_bias != nullptr ? e.gate_bias[(size_t)expert * e.ffn + n] : 0.0f;
     up += e.up_bias != nullptr ? e.up_bias[(size_t)expert * e.ffn + n] : 0.0f;
     const float value = gated(e.kind, gate, up);
-    if (e.between_f32 != nullptr)
-        e.between_f32[(size_t)pair * e.ffn + n] = value;
+    if (e.activated_f32 != nullptr)
+        e.activated_f32[(size_t)pair * e.ffn + n] = value;
     else
-        e.between[(size_t)pair * e.ffn + n] = __float2bfloat16_rn(value);
+        e.activated[(size_t)pair * e.ffn + n] = __float2bfloat16_rn(value);
 }
 
 template <enum compute_type TYPE>
@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(THREADS) down(const struct cuda_experts e, boo
         const uint32_t expert = e.ids[pair] - e.first;
         if (expert >= e.count)
             continue; /* Another rank has it. */
-        float part = product_of<TYPE>(e.down[expert], n, e.between, e.between_f32, pair, lane);
+        float part = product_of<TYPE>(e.down[expert], n, e.activated, e.activated_f32, pair, lane);
         part += e.down_bias != nullptr ? e.down_bias[(size_t)expert * e.hidden + n] : 0.0f;
         sum = fmaf(e.weights[pair], part, sum);
     }

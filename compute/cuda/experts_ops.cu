@@ -18,8 +18,8 @@ struct compute_experts_workspace {
     bool f32; /* What is between the products is fp32. */
     uint32_t *ids;
     float *weights;
-    __nv_bfloat16 *between;
-    float *between_f32;
+    __nv_bfloat16 *activated;
+    float *activated_f32;
 };
 
 static void experts_close(struct compute *c, struct compute_experts *e)
@@ -82,8 +82,8 @@ static void workspace_close(struct compute *c, struct compute_experts_workspace 
     cuda_steps_forget(c);
     cuda_give(c, room->ids);
     cuda_give(c, room->weights);
-    cuda_give(c, room->between);
-    cuda_give(c, room->between_f32);
+    cuda_give(c, room->activated);
+    cuda_give(c, room->activated_f32);
     free(room);
 }
 
@@ -102,11 +102,12 @@ static enum status workspace_open(struct compute *c,
     room->ids = (uint32_t *)cuda_take(c, pairs * sizeof(uint32_t), true);
     room->weights = (float *)cuda_take(c, pairs * sizeof(float), true);
     if (room->f32)
-        room->between_f32 = (float *)cuda_take(c, pairs * o->ffn * sizeof(float), true);
+        room->activated_f32 = (float *)cuda_take(c, pairs * o->ffn * sizeof(float), true);
     else
-        room->between = (__nv_bfloat16 *)cuda_take(c, pairs * o->ffn * sizeof(__nv_bfloat16), true);
+        room->activated =
+            (__nv_bfloat16 *)cuda_take(c, pairs * o->ffn * sizeof(__nv_bfloat16), true);
     if (room->ids == NULL || room->weights == NULL ||
-        (room->between_f32 == NULL && room->between == NULL)) {
+        (room->activated_f32 == NULL && room->activated == NULL)) {
         workspace_close(c, room);
         return c->failed ? ST_IO : ST_NO_MEMORY;
     }
@@ -137,8 +138,8 @@ static void part_run(struct compute *c, const struct compute_experts *e,
     part.down_bias = o->down_bias;
     part.ids = room->ids + pair;
     part.weights = room->weights + pair;
-    part.between = room->between != NULL ? room->between + pair * o->ffn : NULL;
-    part.between_f32 = room->between_f32 != NULL ? room->between_f32 + pair * o->ffn : NULL;
+    part.activated = room->activated != NULL ? room->activated + pair * o->ffn : NULL;
+    part.activated_f32 = room->activated_f32 != NULL ? room->activated_f32 + pair * o->ffn : NULL;
     const bool f32 = c->exact || e->type == COMPUTE_F32;
     const size_t input = (size_t)first * o->hidden;
     cuda_experts_run(c->stream, &part, e->type, e->down_type, f32 ? NULL : a->bf16 + input,

@@ -173,8 +173,8 @@ struct cuda_experts {
     const float *gate_bias, *up_bias, *down_bias; /* [count × rows of a matrix]; NULL = none. */
     const uint32_t *ids;                          /* [rows × used] */
     const float *weights;                         /* [rows × used] */
-    __nv_bfloat16 *between; /* [rows × used × ffn]: gate and up, joined, in bf16. */
-    float *between_f32;     /* `between` in fp32; NULL = `between` is used. */
+    __nv_bfloat16 *activated; /* [rows × used × ffn]: gate and up, joined, in bf16. */
+    float *activated_f32;     /* `activated` in fp32; NULL = `activated` is used. */
 };
 /* Writes the experts of each row, ascending, and their weights. */
 void cuda_experts_choose(cudaStream_t stream, const struct compute_routing *routing,

@@ -37,7 +37,7 @@ struct cuda_memory {
     struct copies copies[DEVICE_DIRECTIONS];
     struct piece pieces[PIECES_MAX]; /* Allocations of this process. */
     struct piece peers[PIECES_MAX];  /* Opened allocations of other processes. */
-    bool no_batches;                 /* True: the driver does not support lists of copies. */
+    bool no_copy_lists;              /* True: the driver does not support lists of copies. */
     cudaStream_t marks;              /* Stream whose host functions report marks. */
     cudaEvent_t mark;                /* The last mark on the stream that computes. */
     int fd;                          /* The eventfd that device_memory_ops.event_fd returns. */

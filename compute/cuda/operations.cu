@@ -23,7 +23,8 @@ static enum status activations_open(struct compute *c, uint32_t rows_max, uint32
         a->f32 = (float *)cuda_take(c, count * sizeof(float), true);
     if (bf16 || !f32)
         a->bf16 = (__nv_bfloat16 *)cuda_take(c, count * sizeof(__nv_bfloat16), true);
-    const bool f8 = bf16 && (needs & COMPUTE_NEEDS_F8) != 0 && cols % 16 == 0 && cuda_f8_here(c);
+    const bool f8 =
+        bf16 && (needs & COMPUTE_NEEDS_F8) != 0 && cols % 16 == 0 && cuda_f8_supported(c);
     if (f8)
         a->f8 = cuda_f8_open(c, rows_max, cols);
     if ((f32 && a->f32 == NULL) || ((bf16 || !f32) && a->bf16 == NULL) || (f8 && a->f8 == NULL)) {

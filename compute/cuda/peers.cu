@@ -142,7 +142,7 @@ static bool list_queued(struct cuda_memory *m, const struct device_run *runs, ui
                                               m->copies[DEVICE_TO_PEER].stream);
     if (result == cudaErrorNotSupported || result == cudaErrorInvalidValue) {
         (void)cudaGetLastError();
-        m->no_batches = true;
+        m->no_copy_lists = true;
         return false;
     }
     (void)cuda_good(m->c, result, "copies to a peer");
@@ -154,7 +154,7 @@ uint64_t cuda_peer_copy(void *self, const struct device_run *runs, uint32_t coun
     struct cuda_memory *m = memory_of(self);
     if (!cuda_enter(m->c))
         return 0;
-    if (m->no_batches || !list_queued(m, runs, count)) {
+    if (m->no_copy_lists || !list_queued(m, runs, count)) {
         for (uint32_t i = 0; i < count && !m->c->failed; i++)
             (void)cuda_good(m->c,
                             cudaMemcpyAsync(runs[i].to, runs[i].from, runs[i].bytes,

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 struct slot_copy {
-    bool begun; /* Not reported as ended. */
+    bool unreported; /* Not reported as ended. */
     bool failed;
     enum device_direction direction;
     uint64_t last; /* Number of the slot's last copy; 0 = nothing is copied. */
@@ -84,8 +84,8 @@ void local_staging_copy(struct local_staging *s, enum device_direction direction
     const struct staging_side kv = {
         .arena = &s->arena, .blocks = copy->blocks, .stride = copy->stride};
     const bool fetches = direction == DEVICE_TO_HOST;
-    assert(copy->slot < STAGING_SLOTS && !slot->begun);
-    *slot = (struct slot_copy){.begun = true, .direction = direction};
+    assert(copy->slot < STAGING_SLOTS && !slot->unreported);
+    *slot = (struct slot_copy){.unreported = true, .direction = direction};
     staging_slot_blocks(&s->staging, copy->slot, ids);
     for (uint32_t layer = 0; layer < s->arena.layer_count; layer++)
         layer_copy(s, slot, copy, fetches ? &kv : &ours, fetches ? &ours : &kv, layer);
@@ -101,7 +101,7 @@ bool local_staging_progress(struct local_staging *s,
         struct slot_copy *slot = &s->slots[i];
         struct error ignored; /* transport/ reports a failed device */
         uint64_t done = 0;
-        if (!slot->begun)
+        if (!slot->unreported)
             continue;
         if (s->device->ops->poll(s->device->self, slot->direction, &done, &ignored) != ST_OK)
             slot->failed = true;
@@ -109,7 +109,7 @@ bool local_staging_progress(struct local_staging *s,
             any = true;
             continue;
         }
-        slot->begun = false;
+        slot->unreported = false;
         copied(self, i, slot->failed ? ST_IO : ST_OK);
     }
     return any;

@@ -139,7 +139,7 @@ static enum status open_processes(struct pipeline *p, struct error *error)
         process->child.pidfd = process->child.ready_fd = process->child.keys_fd = -1;
         stage_name(p->options.config_entry->name, i, process->name);
         if (from->config.address[0] != 0) {
-            process->state = PROCESS_APART;
+            process->state = PROCESS_DISCONNECTED;
             memcpy(process->address, from->config.address, sizeof(process->address));
         } else if (elsewhere && p->options.config_entry->address[0] == 0) {
             status = error_set(error, ST_INVALID,
@@ -260,13 +260,13 @@ static void child_ready(struct pipeline *p, struct stage_process *process)
     process->child.ready_fd = -1;
     if (outcome == CHILD_FAILED)
         pipeline_fail(p, "stage %s: %s", process->name, text);
-    if (outcome == CHILD_NONSENSE)
+    if (outcome == CHILD_UNKNOWN_LINE)
         pipeline_fail(p, "stage %s said \"%s\", want \"ready ADDRESS\"", process->name,
                       process->line.text);
     if (outcome != CHILD_READY)
         return;
     snprintf(process->address, sizeof(process->address), "%.*s", LIMIT_ADDRESS_BYTES - 1, text);
-    process->state = PROCESS_APART;
+    process->state = PROCESS_DISCONNECTED;
 }
 
 static void child_check(struct pipeline *p, struct stage_process *process)
@@ -290,7 +290,7 @@ static void child_check(struct pipeline *p, struct stage_process *process)
 
 static void retry_later(struct stage_process *process, int64_t now_us, const char *text)
 {
-    process->state = PROCESS_APART;
+    process->state = PROCESS_DISCONNECTED;
     process->peer = NULL;
     process->retry_at_us = now_us + process->retry_pause_us;
     process->retry_pause_us =
@@ -332,7 +332,7 @@ static bool next_of(const struct pipeline *p, const struct stage_process *proces
         struct message_stage *entry = &next[(*count_out)++];
         *entry = (struct message_stage){.paths = to->paths & from->paths,
                                         .first_layer = to->first_layer,
-                                        .last_layer = to->last_layer};
+                                        .last_layer = to->end_layer};
         heads_of(to, entry);
         memcpy(entry->address, p->processes[i].address, sizeof(entry->address));
     }
@@ -348,7 +348,7 @@ static void open_stage(struct pipeline *p, struct stage_process *process)
         .kind = STAGE_OPEN,
         .open = {.process_index = process->index,
                  .first_layer = from->first_layer,
-                 .last_layer = from->last_layer,
+                 .last_layer = from->end_layer,
                  .block_count = shape->arena.block_count,
                  .rows_max = shape->rows_max,
                  .slots = stage_plan_slot_count(p->plan),
@@ -370,11 +370,11 @@ static int64_t pipeline_progress(struct executor *e, int64_t now_us)
     for (uint32_t i = 0; i < p->plan->process_count && !p->failed; i++) {
         struct stage_process *process = &p->processes[i];
         child_check(p, process);
-        if (process->state == PROCESS_APART && process->retry_at_us <= now_us)
+        if (process->state == PROCESS_DISCONNECTED && process->retry_at_us <= now_us)
             connect_process(p, process, now_us);
         if (process->state == PROCESS_CONNECTED)
             open_stage(p, process);
-        if (process->state == PROCESS_APART && process->retry_at_us < next_us)
+        if (process->state == PROCESS_DISCONNECTED && process->retry_at_us < next_us)
             next_us = process->retry_at_us;
     }
     pipeline_groups_send(p);
@@ -435,10 +435,10 @@ static void on_state(struct pipeline *p, struct stage_process *process,
         return;
     for (uint32_t i = 0; i < p->plan->process_count; i++) {
         const struct stage_plan_process *at = &p->plan->processes[i];
-        p->stages[i] = (struct message_stage){
-            .paths = at->paths, .first_layer = at->first_layer, .last_layer = at->last_layer};
-        heads_of(at, &p->stages[i]);
-        memcpy(p->stages[i].address, p->processes[i].address, sizeof(p->stages[i].address));
+        p->layout[i] = (struct message_stage){
+            .paths = at->paths, .first_layer = at->first_layer, .last_layer = at->end_layer};
+        heads_of(at, &p->layout[i]);
+        memcpy(p->layout[i].address, p->processes[i].address, sizeof(p->layout[i].address));
     }
 }
 
@@ -458,7 +458,7 @@ static uint32_t pipeline_loads(const struct executor *e,
 static void pipeline_layout(const struct executor *e, struct message_stages *out)
 {
     const struct pipeline *p = pipeline_of_const(e);
-    *out = (struct message_stages){.count = p->plan->process_count, .stages = p->stages};
+    *out = (struct message_stages){.count = p->plan->process_count, .stages = p->layout};
 }
 
 static void pipeline_peer_message(struct executor *e, struct transport_peer *peer,

@@ -18,8 +18,8 @@ static bool process_is_fetched(const struct pipeline *p, uint32_t process)
 
 static void copy_begin(struct pipeline *p, uint32_t slot)
 {
-    assert(slot < STAGING_SLOTS && !p->copies[slot].begun && p->plan->paths.path_count <= 1);
-    p->copies[slot] = (struct pipeline_copy){.begun = true};
+    assert(slot < STAGING_SLOTS && !p->copies[slot].unreported && p->plan->paths.path_count <= 1);
+    p->copies[slot] = (struct pipeline_copy){.unreported = true};
 }
 
 void pipeline_kv_fetch(struct executor *e, const struct executor_copy *copy)
@@ -100,9 +100,9 @@ void pipeline_copies_report(struct pipeline *p)
 {
     for (uint32_t slot = 0; slot < STAGING_SLOTS; slot++) {
         struct pipeline_copy *copy = &p->copies[slot];
-        if (!copy->begun || copy->unanswered > 0)
+        if (!copy->unreported || copy->unanswered > 0)
             continue;
-        copy->begun = false;
+        copy->unreported = false;
         p->options.calls.kv_copied(p->options.self, slot, copy->status);
     }
 }

@@ -20,9 +20,9 @@
 #include "transport/stage_message.h"
 
 enum stage_process_state {
-    PROCESS_STARTING,   /* Child process whose address is not known yet. */
-    PROCESS_APART,      /* The address is known; not connected. */
-    PROCESS_CONNECTING, /* transport_connect was called. */
+    PROCESS_STARTING,     /* Child process whose address is not known yet. */
+    PROCESS_DISCONNECTED, /* The address is known; not connected. */
+    PROCESS_CONNECTING,   /* transport_connect was called. */
     /* Connected. OPEN is sent when the processes that get the process's activations are connected,
      * too. */
     PROCESS_CONNECTED,
@@ -36,17 +36,17 @@ struct stage_process {
     enum stage_process_state state;
     uint32_t index;                    /* Index in stage_plan.processes. */
     char name[LIMIT_NAME_BYTES];       /* stage_name. */
-    char address[LIMIT_ADDRESS_BYTES]; /* Where it listens; set from PROCESS_APART on. */
+    char address[LIMIT_ADDRESS_BYTES]; /* Where it listens; set from PROCESS_DISCONNECTED on. */
     struct transport_peer *peer;       /* The connection; NULL = none. */
     struct child_process child;        /* pid 0 = not started by this process. */
     struct child_line line;            /* The ready line of the child, as far as it was read. */
-    int64_t retry_at_us;               /* PROCESS_APART: time of the next attempt to connect. */
-    int64_t retry_pause_us;            /* Pause after the next failed attempt. */
-    char retry_reason[256];            /* Latest logged reason why an attempt failed. */
-    struct message_process load;       /* The latest LOAD of the process. */
-    bool group_made;                   /* Rank 0: the process has made its group. */
-    bool group_sent;                   /* Rank 0: the group was sent to all ranks. */
-    struct stage_group group;          /* Rank 0: the group. */
+    int64_t retry_at_us;         /* PROCESS_DISCONNECTED: time of the next attempt to connect. */
+    int64_t retry_pause_us;      /* Pause after the next failed attempt. */
+    char retry_reason[256];      /* Latest logged reason why an attempt failed. */
+    struct message_process load; /* The latest LOAD of the process. */
+    bool group_made;             /* Rank 0: the process has made its group. */
+    bool group_sent;             /* Rank 0: the group was sent to all ranks. */
+    struct stage_group group;    /* Rank 0: the group. */
 };
 
 /* A batch on its way through the stages. */
@@ -81,7 +81,7 @@ struct pipeline_await {
 
 /* A copy between a slot of the staging memory and the stage processes. */
 struct pipeline_copy {
-    bool begun;          /* The copy has begun, and its end is not reported (kv_copied). */
+    bool unreported;     /* The copy has begun, and its end is not reported (kv_copied). */
     uint32_t unanswered; /* Number of stage processes that have not finished. */
     enum status status;  /* ST_OK, or the latest error. */
 };
@@ -111,7 +111,7 @@ struct pipeline {
 
     struct stage_process processes[LIMIT_STAGE_PROCESSES];
     /* The stage processes, as reported to machines that write KV; set when all are ready. */
-    struct message_stage stages[LIMIT_STAGE_PROCESSES];
+    struct message_stage layout[LIMIT_STAGE_PROCESSES];
 
     struct pipeline_copy copies[STAGING_SLOTS]; /* By slot. */
 

@@ -82,7 +82,7 @@ static enum status plan_memory(const struct config *config,
                          "kv/dtype = \"%s\" needs heads of an even size, this model's have %u",
                          config_kv_dtype(config), hyper->head_dim);
     const struct layer_groups groups = model_layer_groups(hyper);
-    const uint32_t rows = layer_groups_rows(&groups, 0, hyper->layer_count);
+    const uint32_t rows = layer_groups_layer_rows(&groups, 0, hyper->layer_count);
     /* Each block has its counterpart in the KV memory of the draft model. */
     const uint64_t bytes = (uint64_t)block_bytes * rows * copies_most(out) + out->draft.block_bytes;
     uint64_t blocks = machine_config->kv_memory_bytes / bytes;
@@ -149,7 +149,7 @@ struct kv_arena machine_shape_arena(const struct machine_shape *shape,
 {
     const struct model_shard *shard = &process->shard;
     struct kv_arena arena =
-        kv_arena_slice(&shape->arena, process->first_layer, process->last_layer,
+        kv_arena_slice(&shape->arena, process->first_layer, process->end_layer,
                        shard->kv_head_first, shard->kv_head_first + shard->kv_head_count);
     if (arena.copy_count > 0) {
         arena.copy_count = shard->rank_count;

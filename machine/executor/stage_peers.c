@@ -143,7 +143,7 @@ static bool open_agrees(struct stage *s, const struct stage_open *open, struct e
     } pairs[] = {
         {"its place", open->process_index, s->options.process_index},
         {"the first layer", open->first_layer, s->process->first_layer},
-        {"the end of its layers", open->last_layer, s->process->last_layer},
+        {"the end of its layers", open->last_layer, s->process->end_layer},
         {"KV blocks", open->block_count, s->arena.block_count},
         {"rows of a batch", open->rows_max, s->shape.rows_max},
         {"batches in flight", open->slots, s->slot_count},

@@ -19,7 +19,7 @@ struct stage_plan_process {
     uint32_t replica;         /* Index of the replica in the stage. */
     struct model_shard shard; /* The rank, and the slice of the layers that the rank computes. */
     uint32_t first_layer;     /* First layer that the process computes. */
-    uint32_t last_layer;      /* Layer after the last layer that the process computes. */
+    uint32_t end_layer;       /* Layer after the last layer that the process computes. */
     uint64_t paths;           /* Bit p: path p goes through the process. */
 };
 

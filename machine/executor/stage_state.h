@@ -104,7 +104,7 @@ struct stage {
     struct stage_awaiting *awaiting;   /* [LIMIT_MACHINE_REQUESTS], by AWAIT's table. */
     /* [block_count]: 1 + the index in `awaiting` of the request that awaits KV in the block; 0 =
      * none. */
-    uint16_t *block_tables;
+    uint16_t *block_awaiting;
     struct doomed doomed; /* Peers to disconnect at the end of the iteration. */
     struct refusals refusals;
 

@@ -12,15 +12,15 @@
 enum status stage_writers_open(struct stage *s)
 {
     s->awaiting = calloc(LIMIT_MACHINE_REQUESTS, sizeof(s->awaiting[0]));
-    s->block_tables = calloc(s->arena.block_count, sizeof(s->block_tables[0]));
-    return s->awaiting != NULL && s->block_tables != NULL ? ST_OK : ST_NO_MEMORY;
+    s->block_awaiting = calloc(s->arena.block_count, sizeof(s->block_awaiting[0]));
+    return s->awaiting != NULL && s->block_awaiting != NULL ? ST_OK : ST_NO_MEMORY;
 }
 
 void stage_writers_close(struct stage *s)
 {
     free(s->writers);
     free(s->awaiting);
-    free(s->block_tables);
+    free(s->block_awaiting);
 }
 
 /* ---- connections ---- */
@@ -110,7 +110,7 @@ void stage_writers_drop(struct stage *s)
         transport_disconnect(s->transport, peer);
     }
     memset(s->awaiting, 0, LIMIT_MACHINE_REQUESTS * sizeof(s->awaiting[0]));
-    memset(s->block_tables, 0, s->arena.block_count * sizeof(s->block_tables[0]));
+    memset(s->block_awaiting, 0, s->arena.block_count * sizeof(s->block_awaiting[0]));
 }
 
 void stage_writers_report(struct stage *s)
@@ -140,7 +140,7 @@ enum status stage_await_take(struct stage *s, const struct stage_await *await, s
     }
     const uint16_t owner = await->ends == 0 ? (uint16_t)(1 + await->table) : 0;
     for (uint32_t i = 0; i < await->block_count; i++)
-        s->block_tables[await->blocks[i]] = owner;
+        s->block_awaiting[await->blocks[i]] = owner;
     if (await->ends != 0)
         return ST_OK;
     const struct stage_message answer = {.kind = STAGE_AWAITED,
@@ -155,9 +155,9 @@ static bool kv_wanted(const struct stage *s, const struct transport_peer *peer,
 {
     if (count == 0 || first >= s->arena.block_count || count > s->arena.block_count - first)
         return false;
-    const uint16_t owner = s->block_tables[first];
+    const uint16_t owner = s->block_awaiting[first];
     for (uint64_t i = first; i < first + count; i++)
-        if (s->block_tables[i] != owner || owner == 0)
+        if (s->block_awaiting[i] != owner || owner == 0)
             return false;
     const struct stage_awaiting *awaiting = &s->awaiting[owner - 1];
     const char *name = transport_peer_identity(peer)->name;

@@ -185,7 +185,8 @@ static struct forward_layer layer_at(const struct model *m, const struct model_k
     struct forward_layer layer = {.index = i,
                                   .group = layer_groups_group_of(&kv->groups, m->first_layer + i),
                                   .weights = &m->layers[i]};
-    const size_t row = layer_groups_rows(&kv->groups, m->first_layer, m->first_layer + i + 1) - 1;
+    const size_t row =
+        layer_groups_layer_rows(&kv->groups, m->first_layer, m->first_layer + i + 1) - 1;
     layer.kv = (struct compute_kv){
         .base = (uint8_t *)kv->base + row * kv->layer_stride_bytes,
         .block_bytes = kv->block_bytes,

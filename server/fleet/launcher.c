@@ -151,7 +151,7 @@ static void ready_read(struct launcher *l, struct fleet_machine *m)
         process->failure = text;
         return;
     }
-    if (said == CHILD_NONSENSE) {
+    if (said == CHILD_UNKNOWN_LINE) {
         log_error("machine %s said \"%s\", want \"ready ADDRESS\"", m->config.name,
                   process->ready_line.text);
         kill(process->pid, SIGKILL);

@@ -23,9 +23,9 @@ static void ledger_check(struct http *h)
         return;
     struct ledger_counts counts = ledger_counts(h->options.ledger);
     metrics_value_set(metrics, METRICS_LEDGER_WAITING, counts.waiting);
-    if (counts.lost > h->ledger_lost)
-        metrics_counter_add(metrics, METRICS_LEDGER_LOST, counts.lost - h->ledger_lost);
-    h->ledger_lost = counts.lost;
+    if (counts.without_entry > h->ledger_lost)
+        metrics_counter_add(metrics, METRICS_LEDGER_LOST, counts.without_entry - h->ledger_lost);
+    h->ledger_lost = counts.without_entry;
     bool fails = counts.failure[0] != 0;
     if (fails && !h->ledger_warned)
         log_warn("log/ledger_file takes no lines: %s; they wait, and serving goes on",

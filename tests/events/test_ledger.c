@@ -171,7 +171,7 @@ static void test_full_disk(void)
     for (int i = 0; i < 60000 && ledger_counts(ledger).failure[0] == 0; i++)
         usleep(1000);
     struct ledger_counts counts = ledger_counts(ledger);
-    CHECKF(counts.written == 0 && counts.lost == 3 && counts.waiting == LEDGER_SLOTS &&
+    CHECKF(counts.written == 0 && counts.without_entry == 3 && counts.waiting == LEDGER_SLOTS &&
                strstr(counts.failure, "No space left") != NULL,
            "%s", counts.failure);
     CHECK(unlink(path) == 0 && ledger_file_open(ledger, &fd, &error) == ST_OK);

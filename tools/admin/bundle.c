@@ -187,7 +187,10 @@ int bundle_main(int argc, char **argv)
         good = text_file_add(out, "cleave-bundle/errors.txt", &errors);
     good = good && end_add(out);
     int failed = errno;
-    good = fclose(out) == 0 && good;
+    if (fclose(out) != 0) { /* Most of a small file is written only now. */
+        failed = good ? errno : failed;
+        good = false;
+    }
     result = errors.bytes > 0 ? 1 : 0;
     fprintf(stderr, "%.*s", (int)errors.bytes, errors.bytes > 0 ? errors.data : "");
     if (!good) {

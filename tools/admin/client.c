@@ -270,7 +270,9 @@ enum status admin_client_text(struct admin_client *client, unsigned gateway, con
     CURLcode code = curl_easy_perform(g->easy);
     curl_easy_getinfo(g->easy, CURLINFO_RESPONSE_CODE, &http_status);
     enum status status = ST_OK;
-    if (code != CURLE_OK)
+    if (answer.broken || code == CURLE_OUT_OF_MEMORY)
+        status = error_set(error, ST_NO_MEMORY, "%s: no memory for the answer", g->name);
+    else if (code != CURLE_OK)
         status = error_set(error, ST_UNREACHABLE, "%s: %s", g->name, curl_easy_strerror(code));
     else if (http_status > 299)
         status = refused(g, http_status, &answer, error);

@@ -63,9 +63,8 @@ const char *admin_client_name(const struct admin_client *client, unsigned gatewa
 /* Sends a request to a gateway and waits for the answer. gateway: from 0 to admin_client_count - 1.
  * path: from "/" on, with the query. body: JSON; NULL = none. *text_out: the answer's body, which
  * the caller frees. ST_UNREACHABLE: there is no whole answer within timeout_s, or the answer has
- * more than 64 MiB or does not fit into memory. ST_NOT_FOUND: HTTP status 404. ST_INVALID: another
- * HTTP status above 299. ST_IO: the answer is empty. ST_TOO_LARGE: `path` is too long.
- * ST_NO_MEMORY: memory ran out when the whole answer had arrived. */
+ * more than 64 MiB. ST_NOT_FOUND: HTTP status 404. ST_INVALID: another HTTP status above 299.
+ * ST_IO: the answer is empty. ST_TOO_LARGE: `path` is too long. ST_NO_MEMORY: memory runs out. */
 enum status admin_client_text(struct admin_client *client, unsigned gateway, const char *method,
                               const char *path, const char *body, char **text_out,
                               struct error *error);

@@ -43,21 +43,21 @@ double page_sum(const char *page, const char *family)
 }
 
 /* Adds a bucket, in the order of the bounds. */
-static void bucket_add(struct page_histogram *h, double bound, double below)
+static void bucket_add(struct page_histogram *h, double bound, double up_to)
 {
     uint32_t i = 0;
     while (i < h->bound_count && h->bounds[i] < bound)
         i++;
     if (i < h->bound_count && h->bounds[i] == bound) {
-        h->below[i] += below;
+        h->up_to[i] += up_to;
         return;
     }
     if (h->bound_count == PAGE_BOUNDS_MAX)
         return;
     memmove(h->bounds + i + 1, h->bounds + i, (h->bound_count - i) * sizeof(h->bounds[0]));
-    memmove(h->below + i + 1, h->below + i, (h->bound_count - i) * sizeof(h->below[0]));
+    memmove(h->up_to + i + 1, h->up_to + i, (h->bound_count - i) * sizeof(h->up_to[0]));
     h->bounds[i] = bound;
-    h->below[i] = below;
+    h->up_to[i] = up_to;
     h->bound_count++;
 }
 
@@ -84,7 +84,7 @@ void page_histogram_since(struct page_histogram *now, const struct page_histogra
     if (now->bound_count != before->bound_count || now->total < before->total)
         return;
     for (uint32_t i = 0; i < now->bound_count; i++)
-        now->below[i] -= before->below[i];
+        now->up_to[i] -= before->up_to[i];
     now->total -= before->total;
     now->sum -= before->sum;
 }
@@ -95,18 +95,18 @@ double page_quantile(const struct page_histogram *histogram, double share)
     if (histogram->total <= 0 || histogram->bound_count == 0)
         return -1;
     for (uint32_t i = 0; i < histogram->bound_count; i++) {
-        if (histogram->below[i] < wanted)
+        if (histogram->up_to[i] < wanted)
             continue;
         const double low = i > 0 ? histogram->bounds[i - 1] : 0,
-                     before = i > 0 ? histogram->below[i - 1] : 0;
-        const double inside = histogram->below[i] - before;
+                     before = i > 0 ? histogram->up_to[i - 1] : 0;
+        const double inside = histogram->up_to[i] - before;
         return inside > 0 ? low + (histogram->bounds[i] - low) * (wanted - before) / inside
                           : histogram->bounds[i];
     }
     return histogram->bounds[histogram->bound_count - 1];
 }
 
-double page_share(const struct page_histogram *histogram, double limit)
+double page_share_up_to(const struct page_histogram *histogram, double limit)
 {
     if (histogram->total <= 0)
         return -1;
@@ -114,10 +114,10 @@ double page_share(const struct page_histogram *histogram, double limit)
     for (uint32_t i = 0; i < histogram->bound_count; i++) {
         if (histogram->bounds[i] >= limit) {
             const double part = (limit - low) / (histogram->bounds[i] - low);
-            return (before + (histogram->below[i] - before) * part) / histogram->total;
+            return (before + (histogram->up_to[i] - before) * part) / histogram->total;
         }
         low = histogram->bounds[i];
-        before = histogram->below[i];
+        before = histogram->up_to[i];
     }
     return before / histogram->total;
 }

@@ -12,7 +12,7 @@
 struct page_histogram {
     uint32_t bound_count;
     double bounds[PAGE_BOUNDS_MAX]; /* In ascending order. */
-    double below[PAGE_BOUNDS_MAX];  /* below[i]: number of values up to bounds[i]. */
+    double up_to[PAGE_BOUNDS_MAX];  /* up_to[i]: number of values up to bounds[i]. */
     double total;                   /* Number of all values. */
     double sum;                     /* Sum of all values. */
 };
@@ -34,6 +34,6 @@ void page_histogram_since(struct page_histogram *now, const struct page_histogra
 double page_quantile(const struct page_histogram *histogram, double share);
 /* Returns the share (0 to 1) of the values up to `limit`, interpolated between bounds. Values above
  * the last bound count as above `limit`. -1 = no values. */
-double page_share(const struct page_histogram *histogram, double limit);
+double page_share_up_to(const struct page_histogram *histogram, double limit);
 
 #endif

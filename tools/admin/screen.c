@@ -31,7 +31,7 @@ void screen_sample_read(const char *page, int64_t at_us, struct screen_sample *o
     out->resumed = page_sum(page, "cleave_requests_resumed_total");
     out->preemptions = page_sum(page, "vllm:num_preemptions_total");
     page_histogram_read(page, "vllm:time_to_first_token_seconds", &out->ttft);
-    page_histogram_read(page, "vllm:inter_token_latency_seconds", &out->between_tokens);
+    page_histogram_read(page, "vllm:inter_token_latency_seconds", &out->tbt);
     for (int i = 0; i < SCREEN_PHASES; i++)
         page_histogram_read(page, phases[i].family, &out->phases[i]);
 }
@@ -52,7 +52,8 @@ static void latency_write(const char *title, const struct page_histogram *h, dou
     fprintf(out, "%s  p50 %.0f ms  p99 %.0f ms", title, page_quantile(h, 0.5) * 1e3,
             page_quantile(h, 0.99) * 1e3);
     if (limit_ms > 0)
-        fprintf(out, "  %.1f %% within %.0f ms", page_share(h, limit_ms * 1e-3) * 100, limit_ms);
+        fprintf(out, "  %.1f %% within %.0f ms", page_share_up_to(h, limit_ms * 1e-3) * 100,
+                limit_ms);
 }
 
 static void phases_write(const struct screen_sample *since, FILE *out)
@@ -84,7 +85,7 @@ void screen_write(const json_t *state, const char *gateway_name, const struct sc
     if (whole)
         before = &none;
     page_histogram_since(&since.ttft, &before->ttft);
-    page_histogram_since(&since.between_tokens, &before->between_tokens);
+    page_histogram_since(&since.tbt, &before->tbt);
     for (int i = 0; i < SCREEN_PHASES; i++)
         page_histogram_since(&since.phases[i], &before->phases[i]);
 
@@ -100,7 +101,7 @@ void screen_write(const json_t *state, const char *gateway_name, const struct sc
             now->resumed, now->preemptions);
     latency_write("TTFT    ", &since.ttft, (double)view_whole(slo, "ttft_ms"), out);
     fputc('\n', out);
-    latency_write("TBT     ", &since.between_tokens, (double)view_whole(slo, "tbt_ms"), out);
+    latency_write("TBT     ", &since.tbt, (double)view_whole(slo, "tbt_ms"), out);
     fprintf(out, "\nphases of a request, mean of %.0f\n", since.phases[0].total);
     phases_write(&since, out);
     view_machines(state, true, out);

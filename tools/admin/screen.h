@@ -24,7 +24,7 @@ struct screen_sample {
     double resumed;     /* Resumptions of requests. */
     double preemptions; /* Preemptions on all machines. */
     struct page_histogram ttft;
-    struct page_histogram between_tokens;        /* TBT. */
+    struct page_histogram tbt;                   /* Time between tokens. */
     struct page_histogram phases[SCREEN_PHASES]; /* Durations of the phases. */
 };
 

@@ -92,14 +92,15 @@ static void memory_check(const struct check_machines_options *options,
     }
     if (count == 0 || options->files.model == 0 || memory_available("", &available) != ST_OK)
         return;
-    const uint64_t bytes = need.weights_bytes + need.kv_bytes + tiers_bytes;
+    const uint64_t bytes = need.weights_and_process_bytes + need.kv_bytes + tiers_bytes;
     check_say(
         report, bytes > available ? CHECK_ERROR : CHECK_GOOD, "kv/memory",
         "%u machine%s on CPUs of this host: %llu MiB (weights %llu, KV %llu, tier memory %llu); "
         "%llu MiB are available%s",
         count, count == 1 ? "" : "s", (unsigned long long)(bytes >> 20),
-        (unsigned long long)(need.weights_bytes >> 20), (unsigned long long)(need.kv_bytes >> 20),
-        (unsigned long long)(tiers_bytes >> 20), (unsigned long long)(available >> 20),
+        (unsigned long long)(need.weights_and_process_bytes >> 20),
+        (unsigned long long)(need.kv_bytes >> 20), (unsigned long long)(tiers_bytes >> 20),
+        (unsigned long long)(available >> 20),
         bytes > available ? ": smaller pools, kv/memory or kv/tiers/memory/size" : "");
 }
 

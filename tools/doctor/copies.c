@@ -186,7 +186,7 @@ static enum status write_all(struct end *end, struct doctor_copy *out, struct er
         end->host[i] = pattern(i);
     if (!copy(end, HOST_TO_DEVICE))
         return error_set(error, ST_IO, "the device cannot copy");
-    out->layer_us = 1e12;
+    out->layer_write_us = 1e12;
     int64_t end_us = clock_now_us(&clock_system) + ROUNDS_US;
     for (int i = 0; i < ROUNDS && end->failed == ST_OK; i++) {
         if (i > 0 && clock_now_us(&clock_system) >= end_us)
@@ -195,7 +195,7 @@ static enum status write_all(struct end *end, struct doctor_copy *out, struct er
         double us = write_once(end, false);
         region_us = us < region_us ? us : region_us;
         us = write_once(end, true);
-        out->layer_us = us < out->layer_us ? us : out->layer_us;
+        out->layer_write_us = us < out->layer_write_us ? us : out->layer_write_us;
     }
     if (end->peer != NULL)
         (void)transport_send(end->t, end->peer, "?", 1);

@@ -48,12 +48,12 @@ static void way_measure(const struct device_memory *memory, struct doctor_gpu *o
     struct error error;
     if (transport_open(&transport_ucx, &options, &t, &error) != ST_OK) {
         out->way = TRANSPORT_WAY_STAGED;
-        snprintf(out->way_why, sizeof(out->way_why), "%.120s", error.text);
+        snprintf(out->way_note, sizeof(out->way_note), "%.120s", error.text);
         return;
     }
     transport_memory(t, &state);
     out->way = state.way;
-    snprintf(out->way_why, sizeof(out->way_why), "%s", state.why);
+    snprintf(out->way_note, sizeof(out->way_note), "%s", state.why);
     transport_close(t);
 }
 
@@ -68,7 +68,7 @@ static enum status gpu_check(uint32_t number, struct doctor_gpu *out, struct err
         status = ops->open(&options, &compute, error);
     if (status != ST_OK)
         return status;
-    snprintf(out->text, sizeof(out->text), "%s", ops->describe(compute));
+    snprintf(out->description, sizeof(out->description), "%s", ops->describe(compute));
     const struct device_memory *memory = ops->device_memory(compute);
     if (memory != NULL) {
         memory->ops->memory_sizes(memory->self, &out->free_bytes, &out->total_bytes);
@@ -91,7 +91,7 @@ void doctor_gpus_check(struct doctor_report *report, int timeout_ms)
         struct doctor_gpu gpu = {.device = ""};
         struct error error = {""};
         if (probe_run(one_gpu_check, &i, timeout_ms, &gpu, sizeof(gpu), &error) != ST_OK) {
-            snprintf(gpus->none_why, sizeof(gpus->none_why), "%s", error.text);
+            snprintf(gpus->end_why, sizeof(gpus->end_why), "%s", error.text);
             return;
         }
         gpus->gpus[gpus->count++] = gpu;

@@ -34,11 +34,12 @@ static json_t *gpu_list_json(const struct doctor_gpus *gpus)
     json_t *list = json_array();
     for (uint32_t i = 0; i < gpus->count; i++) {
         const struct doctor_gpu *gpu = &gpus->gpus[i];
-        json_array_append_new(list, json_pack("{ss ss sI sI ss so}", "device", gpu->device, "text",
-                                              gpu->text, "free_bytes", (json_int_t)gpu->free_bytes,
-                                              "total_bytes", (json_int_t)gpu->total_bytes,
-                                              "kv_transfer", transport_memory_way_name(gpu->way),
-                                              "kv_transfer_why", text(gpu->way_why)));
+        json_array_append_new(list,
+                              json_pack("{ss ss sI sI ss so}", "device", gpu->device, "text",
+                                        gpu->description, "free_bytes", (json_int_t)gpu->free_bytes,
+                                        "total_bytes", (json_int_t)gpu->total_bytes, "kv_transfer",
+                                        transport_memory_way_name(gpu->way), "kv_transfer_why",
+                                        text(gpu->way_note)));
     }
     return list;
 }
@@ -53,7 +54,7 @@ static json_t *copies_json(const struct doctor_report *report)
                                               text(copy->note), "bandwidth_bytes_per_s",
                                               copy->bandwidth_bytes_per_s, "layer_bytes",
                                               (json_int_t)copy->layer_bytes, "layer_us",
-                                              copy->layer_us, "error", text(copy->failure)));
+                                              copy->layer_write_us, "error", text(copy->failure)));
     }
     return list;
 }
@@ -61,7 +62,7 @@ static json_t *copies_json(const struct doctor_report *report)
 static json_t *gpus_json(const struct doctor_report *report)
 {
     return json_pack("{so so so}", "list", gpu_list_json(&report->gpus), "copies",
-                     copies_json(report), "error", text(report->gpus.none_why));
+                     copies_json(report), "error", text(report->gpus.end_why));
 }
 
 static json_t *ucx_json(const struct doctor_report *report)
@@ -79,11 +80,12 @@ static json_t *paths_json(const struct doctor_report *report)
     json_t *list = json_array();
     for (uint32_t i = 0; i < report->paths.count; i++) {
         const struct doctor_path *path = &report->paths.paths[i];
-        json_array_append_new(list, json_pack("{ss ss sI si sf sf}", "transport", path->transport,
-                                              "path", path->path, "bandwidth_bytes_per_s",
-                                              (json_int_t)llround(path->bandwidth_bytes_per_s),
-                                              "layer_bytes", (int)path->layer_bytes, "layer_us",
-                                              path->layer_us, "latency_us", path->latency_us));
+        json_array_append_new(list,
+                              json_pack("{ss ss sI si sf sf}", "transport", path->transport, "path",
+                                        path->path, "bandwidth_bytes_per_s",
+                                        (json_int_t)llround(path->bandwidth_bytes_per_s),
+                                        "layer_bytes", (int)path->layer_bytes, "layer_us",
+                                        path->layer_write_us, "latency_us", path->latency_us));
     }
     return json_pack("{so so so}", "list", list, "error", text(report->paths_why), "note",
                      text(report->region_why));

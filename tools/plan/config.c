@@ -15,7 +15,7 @@ const struct plan_cell *plan_best_cell(const struct plan_search *search)
     const struct plan_cell *best = NULL;
     for (uint32_t c = 0; c < search->cell_count; c++) {
         const struct plan_cell *cell = &search->cells[c];
-        if (!cell->found || strcmp(cell->budget, search->cells[0].budget) != 0)
+        if (!cell->found || strcmp(cell->fixed_text, search->cells[0].fixed_text) != 0)
             continue;
         double better = best == NULL ? 1
                         : cell->fixed == PLAN_RATE
@@ -65,7 +65,7 @@ static json_t *names_json(const struct plan_inputs *inputs, const struct plan_mi
 {
     const struct hardware *hardware =
         &inputs->kinds[tokens ? mix->token_kind : mix->prompt_kind].hardware;
-    uint32_t count = tokens ? mix->tokens : mix->prompts;
+    uint32_t count = tokens ? mix->token_count : mix->prompt_count;
     json_t *names = json_array();
     for (uint32_t i = 0; i < count; i++) {
         char name[48]; /* At most 27 bytes, so that stage processes can append their numbers. */
@@ -81,8 +81,8 @@ static json_t *as_simulated(const struct splitwise_setup *setup, const struct pl
 {
     json_int_t tokens = setup->machine.batch_tokens_max;
     return json_pack("{s:s, s:s, s:b, s:b, s:I, s:i, s:i, s:i, s:I, s:I, s:I}", "policy", "jsq",
-                     "placement", "split", "adaptive_pools", mix->tokens > 0, "compare_time", false,
-                     "prompt_queue_threshold_tokens",
+                     "placement", "split", "adaptive_pools", mix->token_count > 0, "compare_time",
+                     false, "prompt_queue_threshold_tokens",
                      (json_int_t)setup->prompt_queue_threshold_tokens, "prompt_queue_threshold_ms",
                      0, "machine_pending_ms", 0, "repurpose_window_ms", 0, "prompt_batch_tokens",
                      tokens, "prompt_fill_tokens", tokens, "batch_sequences_max",
@@ -117,10 +117,10 @@ static json_t *config_json(const struct plan_search *search, const struct plan_c
     json_t *pools = json_object();
     json_t *machines = json_object();
     splitwise_setup_default(&setup);
-    const char *first = pool_name(mix->tokens > 0 ? POOL_PROMPT : POOL_MIXED);
+    const char *first = pool_name(mix->token_count > 0 ? POOL_PROMPT : POOL_MIXED);
     const char *token = pool_name(POOL_TOKEN);
     json_object_set_new(pools, first, names_json(inputs, mix, false, first, machines));
-    if (mix->tokens > 0)
+    if (mix->token_count > 0)
         json_object_set_new(pools, token, names_json(inputs, mix, true, token, machines));
     if (inputs->profile != NULL) /* The simulation used the config's own defaults. */
         return json_pack("{s:o, s:o, s:{s:s, s:i}, s:o*}", "pools", pools, "machines", machines,
@@ -133,9 +133,9 @@ static json_t *config_json(const struct plan_search *search, const struct plan_c
 enum status plan_config_write(const struct plan_search *search, const struct plan_cell *cell,
                               const char *path, struct error *error)
 {
-    if (cell->best.prompts + cell->best.tokens > LIMIT_MACHINES)
+    if (cell->best.prompt_count + cell->best.token_count > LIMIT_MACHINES)
         return error_set(error, ST_TOO_LARGE, "%s: %u machines: a gateway connects to %d", path,
-                         cell->best.prompts + cell->best.tokens, LIMIT_MACHINES);
+                         cell->best.prompt_count + cell->best.token_count, LIMIT_MACHINES);
     struct config *config = calloc(1, sizeof(*config));
     json_t *json = config_json(search, cell);
     enum status status = ST_OK;

@@ -19,7 +19,7 @@ static enum status pictures_write(const struct plan_search *search, FILE *out, s
     for (; of.first_cell < search->cell_count && status == ST_OK;
          of.first_cell = plan_picture_end(&of)) {
         const struct gnuplot_picture picture = plan_picture_make(&of);
-        html_heading_write(search->cells[of.first_cell].budget, out);
+        html_heading_write(search->cells[of.first_cell].fixed_text, out);
         if (plan_picture_is_empty(&of))
             fputs("<p>No plan meets the SLO.</p>\n", out);
         else
@@ -36,7 +36,7 @@ static enum status usage_write(const struct plan_search *search, FILE *out, stru
     char text[128];
     if (best == NULL)
         return ST_OK;
-    if (sim_usage_open(&usage, best->best.prompts + best->best.tokens) != ST_OK)
+    if (sim_usage_open(&usage, best->best.prompt_count + best->best.token_count) != ST_OK)
         return error_set(error, ST_NO_MEMORY, "out of memory");
     snprintf(text, sizeof(text), "%s at %g requests/s: how its machines are used over time",
              best->name, best->best_rate_per_s);

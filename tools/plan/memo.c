@@ -18,8 +18,9 @@ static bool entry_matches(const struct plan_memo_entry *entry, const struct plan
                           double rate)
 {
     return entry->rate_per_s == rate && entry->mix.prompt_kind == mix->prompt_kind &&
-           entry->mix.token_kind == mix->token_kind && entry->mix.prompts == mix->prompts &&
-           entry->mix.tokens == mix->tokens &&
+           entry->mix.token_kind == mix->token_kind &&
+           entry->mix.prompt_count == mix->prompt_count &&
+           entry->mix.token_count == mix->token_count &&
            entry->mix.prompt_layer_split == mix->prompt_layer_split;
 }
 
@@ -29,7 +30,7 @@ static struct plan_memo_entry *entry_of(const struct plan_memo *memo, const stru
 {
     uint64_t bits;
     memcpy(&bits, &rate_per_s, sizeof(bits));
-    uint64_t at = random_at((uint64_t)mix->prompts << 32 | mix->tokens,
+    uint64_t at = random_at((uint64_t)mix->prompt_count << 32 | mix->token_count,
                             bits ^ ((uint64_t)mix->prompt_layer_split << 16 |
                                     (uint64_t)mix->prompt_kind << 8 | mix->token_kind));
     for (;; at++) {
@@ -79,12 +80,13 @@ static bool line_read(const char *line, struct plan_memo_entry *out)
     int used = 0;
     *out = (struct plan_memo_entry){.met = false};
     if (sscanf(line, "%" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 " %lf %u%n",
-               &out->mix.prompt_kind, &out->mix.token_kind, &out->mix.prompts, &out->mix.tokens,
-               &out->mix.prompt_layer_split, &out->rate_per_s, &met, &used) != 7 ||
+               &out->mix.prompt_kind, &out->mix.token_kind, &out->mix.prompt_count,
+               &out->mix.token_count, &out->mix.prompt_layer_split, &out->rate_per_s, &met,
+               &used) != 7 ||
         strcmp(line + used, "\n") != 0)
         return false;
     out->met = met == 1;
-    return met <= 1 && out->rate_per_s > 0 && out->mix.prompts > 0 &&
+    return met <= 1 && out->rate_per_s > 0 && out->mix.prompt_count > 0 &&
            out->mix.prompt_kind < PLAN_KINDS_MAX && out->mix.token_kind < PLAN_KINDS_MAX;
 }
 
@@ -195,10 +197,10 @@ enum status plan_memo_add(struct plan_memo *memo, const struct plan_mix *mix, do
     pthread_mutex_lock(&memo->mutex);
     enum status status = entry_put(memo, &entry, &new);
     if (status == ST_OK && new && memo->journal != NULL)
-        memo->write_failed |=
-            fprintf(memo->journal, "%u %u %u %u %u %.17g %d\n", mix->prompt_kind, mix->token_kind,
-                    mix->prompts, mix->tokens, mix->prompt_layer_split, rate_per_s, met) < 0 ||
-            fflush(memo->journal) != 0;
+        memo->write_failed |= fprintf(memo->journal, "%u %u %u %u %u %.17g %d\n", mix->prompt_kind,
+                                      mix->token_kind, mix->prompt_count, mix->token_count,
+                                      mix->prompt_layer_split, rate_per_s, met) < 0 ||
+                              fflush(memo->journal) != 0;
     pthread_mutex_unlock(&memo->mutex);
     return status;
 }

@@ -114,15 +114,15 @@ static void splits_write(const struct figure *f, uint32_t c)
     fprintf(f->plot, "$split%u << EOD\n", c);
     for (uint32_t i = 0; i < cell->point_count; i++) {
         const struct plan_point *point = &cell->points[i];
-        struct plan_mix mix = {.prompts = point->prompts};
+        struct plan_mix mix = {.prompt_count = point->prompts};
         double rate_per_s = 0;
         if (point->state != PLAN_SOLVED || (point->boundary == 0 && cell->fixed == PLAN_RATE))
             continue;
         if (point->boundary > 0)
             plan_point_mix_at(f->search, cell, point, point->boundary, &mix, &rate_per_s);
-        const double y = cell->fixed == PLAN_RATE ? mix.tokens : rate_per_s;
-        fprintf(f->plot, "%u %g\n", mix.prompts, y);
-        point_add(&f->points[PLOT_SPLIT], begins, mix.prompts, y);
+        const double y = cell->fixed == PLAN_RATE ? mix.token_count : rate_per_s;
+        fprintf(f->plot, "%u %g\n", mix.prompt_count, y);
+        point_add(&f->points[PLOT_SPLIT], begins, mix.prompt_count, y);
         begins = false;
     }
     fprintf(f->plot, "EOD\n");
@@ -261,7 +261,7 @@ uint32_t plan_picture_end(const struct plan_picture *picture)
     const struct plan_search *search = picture->search;
     uint32_t end = picture->first_cell;
     while (end < search->cell_count &&
-           search->cells[end].budget == search->cells[picture->first_cell].budget)
+           search->cells[end].fixed_text == search->cells[picture->first_cell].fixed_text)
         end++;
     return end;
 }

@@ -29,8 +29,8 @@ static double kind_amount(const struct plan_inputs *inputs, uint32_t kind,
 double plan_mix_amount(const struct plan_inputs *inputs, const struct plan_mix *mix,
                        enum plan_measure measure)
 {
-    return mix->prompts * kind_amount(inputs, mix->prompt_kind, measure) +
-           mix->tokens * kind_amount(inputs, mix->token_kind, measure);
+    return mix->prompt_count * kind_amount(inputs, mix->prompt_kind, measure) +
+           mix->token_count * kind_amount(inputs, mix->token_kind, measure);
 }
 
 static uint32_t machines_in(double amount, double each, uint32_t most)
@@ -52,16 +52,16 @@ void plan_point_mix_at(const struct plan_search *search, const struct plan_cell 
 {
     *mix_out = (struct plan_mix){.prompt_kind = cell->prompt_kind,
                                  .token_kind = cell->token_kind,
-                                 .prompts = point->prompts,
-                                 .tokens = point->tokens,
+                                 .prompt_count = point->prompts,
+                                 .token_count = point->tokens,
                                  .prompt_layer_split = cell->prompt_layer_split};
     *rate_out = cell->fixed == PLAN_RATE ? cell->amount : value * search->step_per_s;
     if (cell->fixed != PLAN_RATE)
         return;
     if (cell->split)
-        mix_out->tokens = needed(point, value);
+        mix_out->token_count = needed(point, value);
     else
-        mix_out->prompts = needed(point, value);
+        mix_out->prompt_count = needed(point, value);
 }
 
 void plan_point_solved(const struct plan_cell *cell, struct plan_point *point, uint32_t value)
@@ -136,8 +136,9 @@ static double point_amount(const struct plan_inputs *inputs, const struct plan_c
 {
     const struct plan_mix mix = {.prompt_kind = cell->prompt_kind,
                                  .token_kind = cell->token_kind,
-                                 .prompts = cell->split ? point->prompts : needed(point, value),
-                                 .tokens = cell->split ? needed(point, value) : 0};
+                                 .prompt_count =
+                                     cell->split ? point->prompts : needed(point, value),
+                                 .token_count = cell->split ? needed(point, value) : 0};
     return plan_mix_amount(inputs, &mix, cell->minimize);
 }
 

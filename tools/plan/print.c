@@ -13,10 +13,10 @@ static void mix_text(const struct plan_inputs *inputs, const struct plan_mix *mi
 {
     const char *prompts = inputs->kinds[mix->prompt_kind].hardware.name;
     const char *tokens = inputs->kinds[mix->token_kind].hardware.name;
-    if (mix->tokens == 0)
-        snprintf(out, 96, "%u %s", mix->prompts, prompts);
+    if (mix->token_count == 0)
+        snprintf(out, 96, "%u %s", mix->prompt_count, prompts);
     else
-        snprintf(out, 96, "%u %s + %u %s", mix->prompts, prompts, mix->tokens, tokens);
+        snprintf(out, 96, "%u %s + %u %s", mix->prompt_count, prompts, mix->token_count, tokens);
 }
 
 /* ---- the table ---- */
@@ -25,10 +25,10 @@ static void head_print(const struct plan_search *search, const struct plan_cell 
 {
     const struct plan_requests *requests = &search->inputs->requests;
     if (cell->fixed == PLAN_RATE)
-        fprintf(out, "%s: at %g requests/s the least %s", cell->budget, cell->amount,
+        fprintf(out, "%s: at %g requests/s the least %s", cell->fixed_text, cell->amount,
                 plan_measure_name(cell->minimize));
     else
-        fprintf(out, "%s: with %s %g the most requests/s", cell->budget,
+        fprintf(out, "%s: with %s %g the most requests/s", cell->fixed_text,
                 plan_measure_name(cell->fixed), cell->amount);
     fprintf(out, "; %s on %s, %g s\n", search->inputs->model_name, requests->name,
             requests->duration_s);
@@ -66,7 +66,7 @@ static void cell_print(const struct plan_search *search, const struct plan_cell 
     fprintf(out, "%-18s %-24s %s%*g %8.2f %7.1f %4u  %-18s %-18s %-20s %4.0f%%\n", cell->name, text,
             most ? ">=" : "", most ? 4 : 6, cell->best_rate_per_s,
             plan_mix_amount(inputs, mix, PLAN_COST), plan_mix_amount(inputs, mix, PLAN_POWER),
-            mix->prompts + mix->tokens, times[SLO_TTFT], times[SLO_TBT], times[SLO_E2E],
+            mix->prompt_count + mix->token_count, times[SLO_TTFT], times[SLO_TBT], times[SLO_E2E],
             100 * cell->outcome.worst_ratio);
 }
 
@@ -78,7 +78,7 @@ static bool is_planned(const struct plan_search *search, const struct machine_sp
     for (uint32_t c = 0; c < search->cell_count && split != NULL; c++) {
         const struct plan_cell *cell = &search->cells[c];
         for (int tokens = 0; tokens < 2; tokens++)
-            if (cell->found && (!tokens || cell->best.tokens > 0) &&
+            if (cell->found && (!tokens || cell->best.token_count > 0) &&
                 plan_mix_split(search->inputs, &cell->best, tokens) == split)
                 return true;
     }
@@ -138,7 +138,7 @@ void plan_print(const struct plan_search *search, FILE *out)
 {
     for (uint32_t c = 0; c < search->cell_count; c++) {
         const struct plan_cell *cell = &search->cells[c];
-        if (c == 0 || cell->budget != search->cells[c - 1].budget) {
+        if (c == 0 || cell->fixed_text != search->cells[c - 1].fixed_text) {
             fprintf(out, "%s", c > 0 ? "\n" : "");
             head_print(search, cell, out);
         }
@@ -148,7 +148,7 @@ void plan_print(const struct plan_search *search, FILE *out)
     for (uint32_t c = 0; c < search->cell_count; c++)
         if (search->cells[c].machines_cut)
             fprintf(out, "%s, %s: has room for more machines than --machines-most %u.\n",
-                    search->cells[c].budget, search->cells[c].name, search->machines_max);
+                    search->cells[c].fixed_text, search->cells[c].name, search->machines_max);
     failures_print(search, out);
     splits_print(search, out);
 }
@@ -169,22 +169,23 @@ static json_t *nine_json(const double values[SLO_MEASURES][SLO_QUANTILES])
 
 static json_t *mix_json(const struct plan_inputs *inputs, const struct plan_mix *mix)
 {
-    json_t *json = json_pack(
-        "{s:s, s:I, s:I, s:f, s:f}", "prompt_hardware",
-        inputs->kinds[mix->prompt_kind].hardware.name, "prompt_machines", (json_int_t)mix->prompts,
-        "machines", (json_int_t)(mix->prompts + mix->tokens), "cost_per_hour",
-        plan_mix_amount(inputs, mix, PLAN_COST), "power", plan_mix_amount(inputs, mix, PLAN_POWER));
+    json_t *json = json_pack("{s:s, s:I, s:I, s:f, s:f}", "prompt_hardware",
+                             inputs->kinds[mix->prompt_kind].hardware.name, "prompt_machines",
+                             (json_int_t)mix->prompt_count, "machines",
+                             (json_int_t)(mix->prompt_count + mix->token_count), "cost_per_hour",
+                             plan_mix_amount(inputs, mix, PLAN_COST), "power",
+                             plan_mix_amount(inputs, mix, PLAN_POWER));
     const struct machine_split *split = plan_mix_split(inputs, mix, false);
     if (json != NULL && split != NULL)
         json_object_set_new(json, "prompt_layers", partition_json(&split->result));
-    if (json == NULL || mix->tokens == 0)
+    if (json == NULL || mix->token_count == 0)
         return json;
     split = plan_mix_split(inputs, mix, true);
     if (split != NULL)
         json_object_set_new(json, "token_layers", partition_json(&split->result));
     json_object_set_new(json, "token_hardware",
                         json_string(inputs->kinds[mix->token_kind].hardware.name));
-    json_object_set_new(json, "token_machines", json_integer(mix->tokens));
+    json_object_set_new(json, "token_machines", json_integer(mix->token_count));
     return json;
 }
 
@@ -212,8 +213,8 @@ static json_t *points_json(const struct plan_search *search, const struct plan_c
             continue;
         }
         plan_point_mix_at(search, cell, point, point->boundary, &mix, &rate_per_s);
-        json_array_append_new(list, json_pack("[I, I, f]", (json_int_t)mix.prompts,
-                                              (json_int_t)mix.tokens, rate_per_s));
+        json_array_append_new(list, json_pack("[I, I, f]", (json_int_t)mix.prompt_count,
+                                              (json_int_t)mix.token_count, rate_per_s));
     }
     return list;
 }
@@ -221,7 +222,7 @@ static json_t *points_json(const struct plan_search *search, const struct plan_c
 static json_t *cell_json(const struct plan_search *search, const struct plan_cell *cell)
 {
     json_t *json = json_pack("{s:s, s:s, s:s, s:f, s:b}", "cluster", cell->name, "fixed",
-                             cell->budget, "fixed_quantity", plan_measure_name(cell->fixed),
+                             cell->fixed_text, "fixed_quantity", plan_measure_name(cell->fixed),
                              "amount", cell->amount, "split", cell->split);
     if (json == NULL)
         return NULL;

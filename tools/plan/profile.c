@@ -55,9 +55,9 @@ void plan_profile_curve(const struct profile *profile, const struct profile_devi
 static enum status machines_add(struct workplace *w, const struct plan_inputs *inputs,
                                 const struct plan_mix *mix, bool tokens, struct error *error)
 {
-    uint32_t count = tokens ? mix->tokens : mix->prompts;
+    uint32_t count = tokens ? mix->token_count : mix->prompt_count;
     const struct plan_kind *kind = &inputs->kinds[tokens ? mix->token_kind : mix->prompt_kind];
-    enum pool pool = tokens ? POOL_TOKEN : mix->tokens > 0 ? POOL_PROMPT : POOL_MIXED;
+    enum pool pool = tokens ? POOL_TOKEN : mix->token_count > 0 ? POOL_PROMPT : POOL_MIXED;
     if (count == 0)
         return ST_OK;
     enum status status = sim_hosts_add_kind(&w->hosts, count, pool, &kind->hardware,
@@ -116,7 +116,8 @@ enum status plan_profile_run(const struct plan_inputs *inputs, const struct plan
     seconds_out[SLO_TBT] = w->report.tbt;
     seconds_out[SLO_E2E] = w->report.e2e;
     totals->requests = w->report.outcomes[SIM_DONE];
-    totals->unended = (uint32_t)(w->report.outcomes[SIM_REFUSED] + w->report.outcomes[SIM_FAILED]);
+    totals->unended_requests =
+        (uint32_t)(w->report.outcomes[SIM_REFUSED] + w->report.outcomes[SIM_FAILED]);
     totals->last_s = w->totals.last_s;
     free(w); /* The profile belongs to the inputs, so the hosts are not closed. */
     return status;

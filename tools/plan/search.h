@@ -41,10 +41,10 @@ struct plan_point {
 };
 
 struct plan_cell {
-    const char *name;     /* Name in the output: the kinds of machines. */
-    const char *budget;   /* The fixed amount as the command line has it, such as "cost=100". */
-    uint32_t prompt_kind; /* Kind of the prompt machines: index in inputs->kinds. */
-    uint32_t token_kind;  /* Kind of the token machines: index in inputs->kinds. */
+    const char *name;       /* Name in the output: the kinds of machines. */
+    const char *fixed_text; /* The fixed amount as the command line has it, such as "cost=100". */
+    uint32_t prompt_kind;   /* Kind of the prompt machines: index in inputs->kinds. */
+    uint32_t token_kind;    /* Kind of the token machines: index in inputs->kinds. */
     /* true: the cell has prompt machines and token machines. false: the baseline, where all
      * machines are of prompt_kind and do both phases. */
     bool split;

@@ -163,14 +163,14 @@ static enum status measure_read(const char *option, const char *text, size_t byt
 static enum status fixed_read(const struct plan_setup *setup, const char *text,
                               struct plan_cell *cell, struct error *error)
 {
-    cell->budget = text;
+    cell->fixed_text = text;
     bool power = strcmp(text, "iso-power") == 0;
     if (power || strcmp(text, "iso-cost") == 0) {
         uint32_t kind = kind_find(&setup->inputs, "h100", 4);
         if (kind == setup->inputs.kind_count)
             return error_set(error, ST_USAGE, "--fixed %s: wants the hardware h100", text);
         const struct plan_mix mix = {
-            .prompt_kind = kind, .token_kind = kind, .prompts = ISO_MACHINES};
+            .prompt_kind = kind, .token_kind = kind, .prompt_count = ISO_MACHINES};
         cell->fixed = power ? PLAN_POWER : PLAN_COST;
         cell->amount = plan_mix_amount(&setup->inputs, &mix, cell->fixed);
         return ST_OK;
@@ -196,19 +196,20 @@ static enum status fixed_check(const struct plan_options *options, const struct 
     const struct plan_requests *requests = &setup->inputs.requests;
     bool fixed = cell->fixed == PLAN_RATE;
     if (cell->fixed == PLAN_MACHINES && cell->amount != floor(cell->amount))
-        return error_set(error, ST_USAGE, "--fixed \"%.60s\": want a whole number", cell->budget);
+        return error_set(error, ST_USAGE, "--fixed \"%.60s\": want a whole number",
+                         cell->fixed_text);
     if (cell->fixed == PLAN_MACHINES && cell->amount > (double)options->machines_max)
         return error_set(error, ST_USAGE, "--fixed \"%.60s\": more than --machines-most %llu",
-                         cell->budget, (unsigned long long)options->machines_max);
+                         cell->fixed_text, (unsigned long long)options->machines_max);
     if ((fixed ? cell->amount : options->step_per_s) <= requests->rate_max)
         return ST_OK;
     if (options->lengths_trace != NULL)
         return error_set(error, ST_USAGE, "--fixed \"%.60s\": more than --rate-most %g",
-                         cell->budget, options->rate_max_per_s);
+                         cell->fixed_text, options->rate_max_per_s);
     return error_set(error, ST_USAGE,
                      "--fixed \"%.60s\": %llu requests of %s last %g s at %.4g a second at most: "
                      "want more of them, a shorter --duration or a smaller %s",
-                     cell->budget, (unsigned long long)requests->count, requests->name,
+                     cell->fixed_text, (unsigned long long)requests->count, requests->name,
                      requests->duration_s, requests->rate_max, fixed ? "rate" : "--step");
 }
 

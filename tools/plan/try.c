@@ -61,13 +61,13 @@ static void request_done(void *self, const struct splitwise_result *result)
 static void hosts_fill(const struct plan_inputs *inputs, const struct plan_mix *mix,
                        struct splitwise_host *hosts, struct sim_usage *usage)
 {
-    bool tokens_first = mix->tokens > 0 && mix->prompt_kind != mix->token_kind;
-    for (uint32_t i = 0; i < mix->prompts + mix->tokens; i++) {
-        bool prompt = tokens_first ? i >= mix->tokens : i < mix->prompts;
+    bool tokens_first = mix->token_count > 0 && mix->prompt_kind != mix->token_kind;
+    for (uint32_t i = 0; i < mix->prompt_count + mix->token_count; i++) {
+        bool prompt = tokens_first ? i >= mix->token_count : i < mix->prompt_count;
         const struct plan_kind *kind = &inputs->kinds[prompt ? mix->prompt_kind : mix->token_kind];
-        hosts[i] = (struct splitwise_host){.home = mix->tokens == 0 ? POOL_MIXED
-                                                   : prompt         ? POOL_PROMPT
-                                                                    : POOL_TOKEN,
+        hosts[i] = (struct splitwise_host){.home = mix->token_count == 0 ? POOL_MIXED
+                                                   : prompt              ? POOL_PROMPT
+                                                                         : POOL_TOKEN,
                                            .curve = &kind->curve,
                                            .memory_bytes = kind->hardware.memory_bytes};
         if (usage != NULL)
@@ -82,14 +82,14 @@ static enum status table_run(const struct plan_inputs *inputs, const struct plan
 {
     struct splitwise_setup setup;
     struct sim_trace trace;
-    uint32_t count = mix->prompts + mix->tokens;
+    uint32_t count = mix->prompt_count + mix->token_count;
     struct splitwise_host *hosts = calloc(count, sizeof(hosts[0]));
     if (hosts == NULL)
         return error_set(error, ST_NO_MEMORY, "out of memory");
     hosts_fill(inputs, mix, hosts, a->usage);
     splitwise_setup_default(&setup);
     setup.usage = a->usage;
-    setup.split = mix->tokens > 0;
+    setup.split = mix->token_count > 0;
     setup.host_count = count;
     setup.hosts = hosts;
     setup.weights_bytes = inputs->model->weights_bytes;
@@ -127,7 +127,7 @@ static bool verdict(const struct attempt *a, const struct splitwise_totals *tota
                     struct slo_result *out)
 {
     slo_result(&a->slo, out);
-    bool met = !a->stop && totals->unended == 0 && totals->requests > 0;
+    bool met = !a->stop && totals->unended_requests == 0 && totals->requests > 0;
     for (int measure = 0; measure < SLO_MEASURES; measure++)
         for (int i = 0; i < SLO_QUANTILES; i++)
             met &= out->slowdowns[measure][i] < a->inputs->limits[measure][i];

@@ -55,23 +55,24 @@ struct plan_inputs {
 
 /* Numbers and kinds of the prompt machines and of the token machines. */
 struct plan_mix {
-    uint32_t prompt_kind; /* Kind of the prompt machines: index in plan_inputs.kinds. */
-    uint32_t token_kind;  /* Kind of the token machines: index in plan_inputs.kinds. */
-    uint32_t prompts;     /* Machines for prompts; baseline: all machines. */
-    uint32_t tokens; /* Machines for tokens; 0 = the baseline, where all machines do both phases. */
+    uint32_t prompt_kind;  /* Kind of the prompt machines: index in plan_inputs.kinds. */
+    uint32_t token_kind;   /* Kind of the token machines: index in plan_inputs.kinds. */
+    uint32_t prompt_count; /* Machines for prompts; baseline: all machines. */
+    /* Machines for tokens; 0 = the baseline, where all machines do both phases. */
+    uint32_t token_count;
     /* Baseline only: 1 = the layer split of prompt machines, 0 = the layer split of token machines.
      */
     uint32_t prompt_layer_split;
 };
 
 /* Returns a layer split of the mix. tokens: true = of the token machines, which requires
- * mix->tokens > 0; false = of the other machines. NULL = these machines have one device, or the
- * times come from a table. */
+ * mix->token_count > 0; false = of the other machines. NULL = these machines have one device, or
+ * the times come from a table. */
 static inline const struct machine_split *plan_mix_split(const struct plan_inputs *inputs,
                                                          const struct plan_mix *mix, bool tokens)
 {
     const struct plan_kind *kind = &inputs->kinds[tokens ? mix->token_kind : mix->prompt_kind];
-    bool prompts = mix->tokens > 0 ? !tokens : mix->prompt_layer_split;
+    bool prompts = mix->token_count > 0 ? !tokens : mix->prompt_layer_split;
     return prompts ? kind->prompt_split : kind->token_split;
 }
 

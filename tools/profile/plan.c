@@ -158,7 +158,7 @@ enum status profile_plan_open(uint32_t context_tokens, uint32_t decode_tokens_ma
                           &(struct checked){false, plan->batches[i], plan->token_contexts[c], 0});
     for (uint32_t i = 0; i < s->check_count; i++)
         if (check_fits(plan, &s->checks[i], decode_tokens_max))
-            point_add(plan, &s->checks[i])->checks = true;
+            point_add(plan, &s->checks[i])->is_check = true;
     return ST_OK;
 }
 

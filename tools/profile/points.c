@@ -242,7 +242,7 @@ static void checks_fill(const struct profile_plan *plan, const struct profile *p
     const uint32_t layers = p->model.layer_count;
     for (uint32_t i = 0; i < plan->point_count && d->check_count < PROFILE_CHECKS_MAX; i++) {
         const struct profile_point *point = &plan->points[i];
-        if (!point->checks || point->sample_count == 0)
+        if (!point->is_check || point->sample_count == 0)
             continue;
         const struct timings wholes = point_wholes(point, room);
         const struct profile_work prompt = {.prompt_tokens = point->rows,
@@ -259,7 +259,7 @@ static void checks_fill(const struct profile_plan *plan, const struct profile *p
             .context = point->context,
             .decodes = point->decodes,
             .measured_us = timings_quantile(&wholes, 0.5),
-            .sum_us = profile_stage_us(p, d, 0, layers, point->prompt ? &prompt : &decodes)};
+            .predicted_us = profile_stage_us(p, d, 0, layers, point->prompt ? &prompt : &decodes)};
     }
 }
 

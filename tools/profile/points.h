@@ -13,7 +13,7 @@
 /* A size of a batch, and the samples of its times. */
 struct profile_point {
     bool prompt;      /* true = a prompt; false = a decode step. */
-    bool checks;      /* The point makes a struct profile_check. */
+    bool is_check;    /* The point makes a struct profile_check. */
     uint32_t rows;    /* Tokens of the prompt, or sequences of the decode step. */
     uint32_t context; /* Cached tokens of the prompt, or of each sequence. */
     uint32_t decodes; /* Decodes in the prompt's batch. If > 0, the point fills no grid or curve. */

@@ -20,7 +20,7 @@ static void grid_print(const struct profile_grid *g, const char *title, const ch
         for (uint32_t c = 0; c < g->context_count; c++)
             table_cell_add(&table, "%.1f", g->us[i][c]);
     }
-    table_print(&table, file);
+    table_print_markdown(&table, file);
     fprintf(file, "\n(spread of whole steps: %.1f %%)\n\n", 100 * g->spread);
 }
 
@@ -40,8 +40,8 @@ static void checks_print(const struct profile_device *d, FILE *file)
     table_init(&table, 4);
     table_cell_add(&table, "whole step");
     table_cell_add(&table, "measured, us");
-    table_cell_add(&table, "sum of parts, us");
-    table_cell_add(&table, "sum / measured");
+    table_cell_add(&table, "predicted, us");
+    table_cell_add(&table, "predicted / measured");
     for (uint32_t i = 0; i < d->check_count; i++) {
         const struct profile_check *c = &d->checks[i];
         char decodes[32] = "";
@@ -50,10 +50,10 @@ static void checks_print(const struct profile_device *d, FILE *file)
         table_cell_add(&table, "%s of %.0f after %.0f%s", c->prompt ? "prompt" : "step", c->rows,
                        c->context, decodes);
         table_cell_add(&table, "%.0f", c->measured_us);
-        table_cell_add(&table, "%.0f", c->sum_us);
-        table_cell_add(&table, "%.3f", c->measured_us > 0 ? c->sum_us / c->measured_us : 0);
+        table_cell_add(&table, "%.0f", c->predicted_us);
+        table_cell_add(&table, "%.3f", c->measured_us > 0 ? c->predicted_us / c->measured_us : 0);
     }
-    table_print(&table, file);
+    table_print_markdown(&table, file);
 }
 
 #define DISTURBED_SHARE_FEW 0.1
@@ -90,7 +90,7 @@ static void device_print(const struct profile *p, const struct profile_device *d
     table_cell_add(&table, "1024");
     curve_row(&d->embedding, "embedding");
     curve_row(&d->vocabulary, "vocabulary, sampling");
-    table_print(&table, file);
+    table_print_markdown(&table, file);
     fprintf(file, "\nEach batch besides: %.1f us. ", d->batch_us);
     disturbed_print(d, file);
     checks_print(d, file);
@@ -116,7 +116,7 @@ static void experts_print(const struct profile *p, FILE *file)
         table_cell_add(&table, "%.1f", profile_experts_expected(p, rows));
         table_cell_add(&table, "%.2f", profile_layer_read_bytes(p, layer, rows) * 1e-6);
     }
-    table_print(&table, file);
+    table_print_markdown(&table, file);
     fprintf(file, "\n");
 }
 

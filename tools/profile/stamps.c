@@ -47,7 +47,7 @@ static enum status timed_matrix_open(struct compute *c, const struct compute_sou
     if (bytes == 0) /* The device keeps no weights; use the size in the file. */
         bytes = (uint64_t)source->rows * source->cols / compute_type_block_elements(source->type) *
                 compute_type_block_bytes(source->type);
-    if (profile_stamps_state.end_count < profile_stamps_state.end_matrix_count_wanted) {
+    if (profile_stamps_state.end_count < profile_stamps_state.ends_wanted) {
         profile_stamps_state.ends[profile_stamps_state.end_count] = *out;
         profile_stamps_state.end_bytes[profile_stamps_state.end_count++] = bytes;
         return status;
@@ -159,7 +159,7 @@ static void timed_experts_run(struct compute *c, const struct compute_experts *e
                               uint32_t row_count, bool add, float *y)
 {
     for (uint32_t i = 0;
-         profile_stamps_state.experts_counted && i < profile_stamps_state.routing_count; i++)
+         profile_stamps_state.counts_experts && i < profile_stamps_state.routing_count; i++)
         if (profile_stamps_state.routings[i].experts == e)
             chosen_add(&profile_stamps_state.routings[i].routing, router_product, row_count);
     profile_stamps_state.base->experts->run(c, e, workspace, router_product, a, row_count, add, y);

@@ -40,9 +40,8 @@ struct profile_stamps_state {
     const struct compute_matrix *ends[PROFILE_ENDS_MAX]; /* Opened before the layers' matrices. */
     uint64_t end_bytes[PROFILE_ENDS_MAX];                /* Bytes of each entry of `ends`. */
     uint32_t end_count;                                  /* Entries of `ends` so far. */
-    uint32_t
-        end_matrix_count_wanted; /* Number of entries that `ends` has once the model is open. */
-    uint64_t bytes;              /* Bytes of the matrices opened since the previous layer. */
+    uint32_t ends_wanted; /* Number of entries that `ends` has once the model is open. */
+    uint64_t bytes;       /* Bytes of the matrices opened since the previous layer. */
     /* Hash of the types and shapes of the matrices opened since the previous layer. */
     uint64_t layer_kind;
     const struct profile_delay *delay;
@@ -57,7 +56,7 @@ struct profile_stamps_state {
     bool no_inner_stamps;
     struct compute_experts_ops experts; /* Used if the backend has experts. */
     uint64_t expert_bytes;              /* Weights of one expert; 0 = the model has none. */
-    bool experts_counted;               /* Count the experts that a batch chooses; takes time. */
+    bool counts_experts;                /* Count the experts that a batch chooses; takes time. */
     uint64_t chosen;         /* Sum of the chosen experts over the layers of counted batches. */
     uint32_t experts_layers; /* Layers whose chosen experts are in `chosen`. */
     uint32_t routing_count;  /* Entries of `routings`: the layers with experts. */

@@ -116,7 +116,7 @@ static enum status open_model(struct profile_step *s, const struct profile_step_
     }
     profile_stamps_set(s->compute);
     profile_stamps_state.layer_count = hyper.layer_count;
-    profile_stamps_state.end_matrix_count_wanted =
+    profile_stamps_state.ends_wanted =
         model_file_tensor_find(options->file, ROLE_OUTPUT, 0) != NULL ? 2 : 1;
     struct loading loading = {.s = s, .options = options};
     const struct model_options model_options = {.ops = &profile_stamps_state.ops,
@@ -358,9 +358,9 @@ double profile_step_experts(struct profile_step *s, uint32_t batch, uint32_t con
     if (profile_stamps_state.routing_count == 0 || profile_stamps_state.has_own_memory)
         return 0;
     profile_stamps_state.chosen = profile_stamps_state.experts_layers = 0;
-    profile_stamps_state.experts_counted = true;
+    profile_stamps_state.counts_experts = true;
     profile_step_token(s, batch, context, &unused);
-    profile_stamps_state.experts_counted = false;
+    profile_stamps_state.counts_experts = false;
     return profile_stamps_state.experts_layers > 0
                ? (double)profile_stamps_state.chosen / profile_stamps_state.experts_layers
                : 0;

@@ -379,7 +379,8 @@ enum status replay_client_ask(struct replay_client *client, const char *path, co
     char url[1024];
     struct text answer = {0};
     long http_status = 0;
-    snprintf(url, sizeof(url), "%s%s", client->options.url, path);
+    if (snprintf(url, sizeof(url), "%s%s", client->options.url, path) >= (int)sizeof(url))
+        return error_set(error, ST_TOO_LARGE, "%.60s…: the URL is too long", client->options.url);
     CURL *easy = curl_easy_init();
     if (easy == NULL)
         return error_set(error, ST_NO_MEMORY, "%s: out of memory", url);
@@ -406,6 +407,8 @@ enum status replay_client_ask(struct replay_client *client, const char *path, co
         return error_set(error, ST_NO_MEMORY, "%s: out of memory", url);
     if (code != CURLE_OK)
         return error_set(error, ST_UNREACHABLE, "%s: %s", url, curl_easy_strerror(code));
+    if (http_status == 200 && empty)
+        return error_set(error, ST_IO, "%s: the answer is empty", url);
     enum status status = http_status == 404 || http_status == 405   ? ST_NOT_FOUND
                          : http_status == 429 || http_status == 503 ? ST_NO_RESOURCE
                                                                     : ST_IO;

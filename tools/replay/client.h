@@ -87,7 +87,8 @@ void replay_client_close(struct replay_client *client);
  * most ten seconds. body: JSON for a POST; NULL = GET. The caller frees the answer. Errors name the
  * URL. ST_UNREACHABLE: there is no whole answer in time, or the answer is larger than 1 MiB or than
  * the memory. ST_NOT_FOUND: HTTP 404 or 405. ST_NO_RESOURCE: HTTP 429 or 503. ST_IO: another status
- * except 200, or an empty answer. ST_NO_MEMORY: no memory for the request. */
+ * except 200, or an empty answer. ST_TOO_LARGE: the URL has more than 1023 bytes. ST_NO_MEMORY: no
+ * memory for the request. */
 enum status replay_client_ask(struct replay_client *client, const char *path, const char *body,
                               char **answer_out, struct error *error);
 

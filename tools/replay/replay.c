@@ -37,7 +37,7 @@ struct replay {
     struct replay_report *report;
     struct replay_comparison *compare; /* NULL = none; also for `alone`. */
     struct replay_comparison *alone;
-    FILE *rows;
+    FILE *csv;
     int64_t begin_us; /* Begin of the window. */
     int64_t last_end_us;
     int64_t next_progress_us;
@@ -119,8 +119,8 @@ static enum status report_open(struct replay *replay, struct error *error)
 {
     const struct replay_options *options = &replay->options;
     if (options->out != NULL) {
-        replay->rows = fopen(options->out, "we");
-        if (replay->rows == NULL)
+        replay->csv = fopen(options->out, "we");
+        if (replay->csv == NULL)
             return error_set(error, ST_IO, "--out: %s: %s", options->out, strerror(errno));
     }
     return replay_report_open(
@@ -139,7 +139,7 @@ static enum status report_open(struct replay *replay, struct error *error)
             .slo_tbt_ms = options->slo_tbt_ms,
             .slo_e2e_ms = options->slo_e2e_ms,
             .json = options->json ? stdout : NULL,
-            .rows = replay->rows,
+            .csv = replay->csv,
             .prediction = replay->compare,
             .uncontended = replay->alone,
         },
@@ -311,8 +311,8 @@ static void replay_close(struct replay *replay)
     replay_comparison_close(replay->compare);
     replay_comparison_close(replay->alone);
     trace_close(replay->trace);
-    if (replay->rows != NULL)
-        fclose(replay->rows);
+    if (replay->csv != NULL)
+        fclose(replay->csv);
 }
 
 /* Returns the exit status of a replay that ran and printed its report. sending_exit: 0 = no error

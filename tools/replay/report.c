@@ -97,7 +97,7 @@ static void row_write(struct replay_report *report, const struct replay_result *
 /* Writes a CSV row. A failed request has no times. */
 static void csv_row_write(struct replay_report *report, const struct replay_result *result)
 {
-    FILE *file = report->options.rows;
+    FILE *file = report->options.csv;
     fprintf(file, "%" PRIu64, result->id);
     if (result->failure == REPLAY_DONE)
         fprintf(file, ",%.6f,%.6f,%.6f", ms(result->first_token_us - result->due_us) / 1000,
@@ -138,7 +138,7 @@ static void count_done(struct replay_report *report, const struct replay_result 
         result->has_usage ? result->completion_tokens : result->token_events;
     sample_add(report, REPLAY_TTFT, ttft_us);
     sample_add(report, REPLAY_E2E, result->end_us - result->due_us);
-    totals->in_slo +=
+    totals->within_slo +=
         (options->slo_ttft_ms <= 0 || ms(ttft_us) <= options->slo_ttft_ms) &&
         (options->slo_tbt_ms <= 0 || mean_gap_ms(result) <= options->slo_tbt_ms) &&
         (options->slo_e2e_ms <= 0 || ms(result->end_us - result->due_us) <= options->slo_e2e_ms);
@@ -169,7 +169,7 @@ void replay_report_result_add(struct replay_report *report, const struct replay_
         count_failed(report, result);
     if (report->options.json != NULL)
         row_write(report, result);
-    if (report->options.rows != NULL)
+    if (report->options.csv != NULL)
         csv_row_write(report, result);
 }
 
@@ -218,7 +218,7 @@ static void totals_write(const struct replay_report *report, double wall_s, FILE
     if (report->options.slo_ttft_ms > 0 || report->options.slo_tbt_ms > 0 ||
         report->options.slo_e2e_ms > 0)
         fprintf(out, "%-10s %.2f requests/s in the SLO (%" PRIu64 " of %" PRIu64 ")\n", "goodput",
-                (double)totals->in_slo / wall_s, totals->in_slo, totals->sent);
+                (double)totals->within_slo / wall_s, totals->within_slo, totals->sent);
 }
 
 static void others_write(const struct replay_report *report, double wall_s, FILE *out)
@@ -271,12 +271,12 @@ static json_t *json_of_totals(const struct replay_report *report, double wall_s)
         wall_s, "sent", (json_int_t)totals->sent, "done", (json_int_t)totals->done, "failed",
         (json_int_t)totals->failed, "interrupted", (json_int_t)totals->interrupted, "wrong_counts",
         (json_int_t)totals->wrong_counts, "without_usage", (json_int_t)totals->without_usage,
-        "in_slo", (json_int_t)totals->in_slo, "prompt_tokens", (json_int_t)totals->prompt_tokens,
-        "completion_tokens", (json_int_t)totals->completion_tokens, "requests_per_s",
-        (double)totals->done / wall_s, "prompt_tokens_per_s",
-        (double)totals->prompt_tokens / wall_s, "completion_tokens_per_s",
+        "in_slo", (json_int_t)totals->within_slo, "prompt_tokens",
+        (json_int_t)totals->prompt_tokens, "completion_tokens",
+        (json_int_t)totals->completion_tokens, "requests_per_s", (double)totals->done / wall_s,
+        "prompt_tokens_per_s", (double)totals->prompt_tokens / wall_s, "completion_tokens_per_s",
         (double)totals->completion_tokens / wall_s, "goodput_requests_per_s",
-        (double)totals->in_slo / wall_s, "failures", failures);
+        (double)totals->within_slo / wall_s, "failures", failures);
 }
 
 static void skipped_write(const struct replay_end *end, FILE *out)
@@ -300,8 +300,8 @@ enum status replay_report_finish(struct replay_report *report, const struct repl
     latencies_write(report, latencies, out);
     others_write(report, wall_s, out);
 
-    FILE *json = report->options.json, *rows = report->options.rows;
-    if (rows != NULL && (fflush(rows) != 0 || ferror(rows)))
+    FILE *json = report->options.json, *csv = report->options.csv;
+    if (csv != NULL && (fflush(csv) != 0 || ferror(csv)))
         return ST_IO;
     if (json == NULL)
         return ST_OK;
@@ -327,10 +327,10 @@ enum status replay_report_open(const struct replay_report_options *options,
     if (report == NULL)
         return ST_NO_MEMORY;
     report->options = *options;
-    if (options->rows != NULL)
+    if (options->csv != NULL)
         fputs(
             "request_id,ttft_s,tbt_s,e2e_s,arrival_s,prompt_tokens,output_tokens,outcome,late_s\n",
-            options->rows);
+            options->csv);
     if (options->json != NULL) {
         json_line(options->json, "{\n\"options\": ",
                   json_pack("{s:s, s:s, s:s, s:s?, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:f}",

@@ -33,7 +33,7 @@ struct replay_report_options {
     double slo_tbt_ms;  /* Limit of a request's mean TBT for goodput; 0 = none. */
     double slo_e2e_ms;  /* Limit of E2E for goodput; 0 = none. */
     FILE *json;         /* File for the JSON, which the caller closes; NULL = none. */
-    FILE *rows;         /* File for the CSV, which the caller closes; NULL = none. */
+    FILE *csv;          /* File for the CSV, which the caller closes; NULL = none. */
     struct replay_comparison *prediction;  /* Predicted times, owned by the caller; NULL = none. */
     struct replay_comparison *uncontended; /* Times without contention; as `prediction`. */
 };
@@ -47,7 +47,7 @@ struct replay_totals {
     uint64_t interrupted;   /* Requests that failed as REPLAY_INTERRUPTED. */
     uint64_t wrong_counts;  /* Requests that are done but have other token counts than wanted. */
     uint64_t without_usage; /* Requests that are done, but without token counts of the server. */
-    uint64_t in_slo;        /* Requests that are done and within all limits that are given. */
+    uint64_t within_slo;    /* Requests that are done and within all limits that are given. */
     /* Tokens of the requests that are done, as the server counted them. Without the server's
      * counts: the wanted length of a prompt, and the token events of an answer. */
     uint64_t prompt_tokens;

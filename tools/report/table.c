@@ -50,7 +50,7 @@ void table_print_plain(const struct table *table, FILE *file)
     }
 }
 
-void table_print(const struct table *table, FILE *file)
+void table_print_markdown(const struct table *table, FILE *file)
 {
     size_t widths[TABLE_COLUMNS_MAX] = {0};
     for (uint32_t i = 0; i < table->cells; i++) {

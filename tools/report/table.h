@@ -31,6 +31,6 @@ void table_cell_add(struct table *table, const char *format, ...)
 void table_print_plain(const struct table *table, FILE *file);
 
 /* Prints the table as Markdown; the first column is left-aligned, the others right-aligned. */
-void table_print(const struct table *table, FILE *file);
+void table_print_markdown(const struct table *table, FILE *file);
 
 #endif

@@ -194,7 +194,7 @@ void machine_split_cost(const struct machine_split *split, struct sim_cost *out)
     for (uint32_t i = 0; i < split->plan.stage_count; i++) {
         const struct partition_stage *stage = &split->plan.stages[i];
         out->stages[i] = (struct sim_cost_stage){.first = stage->first,
-                                                 .last = stage->end,
+                                                 .end = stage->end,
                                                  .first_device = device,
                                                  .replica_count = stage->replicas};
         for (uint32_t replica = 0; replica < stage->replicas; replica++, device++) {

@@ -14,7 +14,7 @@ static double table_s(const struct cost_curve *curve, const struct profile_work 
 static double device_s(const struct sim_cost *cost, const struct sim_cost_stage *s,
                        const struct profile_device *device, const struct profile_work *work)
 {
-    return profile_stage_us(cost->profile, device, s->first, s->last, work) / 1e6;
+    return profile_stage_us(cost->profile, device, s->first, s->end, work) / 1e6;
 }
 
 double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, uint32_t replica,

@@ -17,7 +17,7 @@
 /* A stage, whose layers are on each of its replicas. */
 struct sim_cost_stage {
     uint32_t first;         /* First layer. */
-    uint32_t last;          /* Layer after the last layer; 0 = times of the table. */
+    uint32_t end;           /* Layer after the last layer; 0 = times of the table. */
     uint32_t first_device;  /* Index in `devices` of the first replica; the others follow. */
     uint32_t replica_count; /* ≥ 1. */
 };

@@ -17,7 +17,7 @@ static void profile_host(const struct profile *profile, const struct profile_dev
         .profile = profile,
         .stage_link = link,
         .stage_count = 1,
-        .stages = {{.last = profile->model.layer_count, .replica_count = 1}},
+        .stages = {{.end = profile->model.layer_count, .replica_count = 1}},
         .devices = {device},
         .busy_device = profile_device_find_busy(profile, device),
         .speeds = {1},
@@ -81,18 +81,18 @@ static enum status layers_split(const struct profile *profile, const struct conf
 
 /* Adds a replica of a stage, with all its ranks. Neighbours with the same layers are replicas of
  * one stage. Returns false if its layers do not follow those of the stage before. */
-static bool stage_add(struct sim_cost *cost, uint32_t place, uint32_t first, uint32_t last)
+static bool stage_add(struct sim_cost *cost, uint32_t place, uint32_t first, uint32_t end)
 {
     struct sim_cost_stage *stage = &cost->stages[cost->stage_count - 1];
-    if (place > 0 && stage->first == first && stage->last == last) {
+    if (place > 0 && stage->first == first && stage->end == end) {
         stage->replica_count++;
         return true;
     }
-    uint32_t before = place > 0 ? stage->last : 0;
+    uint32_t before = place > 0 ? stage->end : 0;
     stage = place > 0 ? &cost->stages[cost->stage_count++] : stage;
     *stage = (struct sim_cost_stage){
-        .first = first, .last = last, .first_device = place, .replica_count = 1};
-    return first == before && first < last;
+        .first = first, .end = end, .first_device = place, .replica_count = 1};
+    return first == before && first < end;
 }
 
 static const struct profile_device *stage_device(const struct profile *profile,
@@ -122,17 +122,17 @@ static enum status stages_read(const struct profile *profile, const struct confi
     bool good = true;
     for (uint32_t i = 0; i < stages->count && status == ST_OK; place++) {
         const struct config_stage *stage = &stages->stages[i];
-        bool said = stage->last_layer > 0;
+        bool said = stage->end_layer > 0;
         uint32_t before = place > 0 ? ends[place - 1] : 0;
         good &= stage_add(&out->cost, place, said ? stage->first_layer : before,
-                          said ? stage->last_layer : ends[place]);
+                          said ? stage->end_layer : ends[place]);
         out->cost.speeds[place] = stage->speed > 0 ? stage->speed : 1;
         out->cost.devices[place] = stage_device(profile, machine, stage, error);
         if (out->cost.devices[place] == NULL)
             status = ST_NOT_FOUND;
         i += stage->ranks;
     }
-    good &= out->cost.stages[out->cost.stage_count - 1].last == profile->model.layer_count;
+    good &= out->cost.stages[out->cost.stage_count - 1].end == profile->model.layer_count;
     if (status == ST_OK && !good)
         status =
             error_set(error, ST_INVALID, "its stages are not the %u layers of the profile's model",
@@ -309,8 +309,8 @@ static enum status hosts_append(struct sim_hosts *hosts, uint32_t count, struct 
     host->kv_tokens /= host->kv_copies;
     if (host->kv_tokens == 0)
         return error_set(error, ST_INVALID, "no memory for KV beside the weights");
-    host->link_given = hardware->link_bytes_per_s > 0;
-    if (host->link_given)
+    host->link_is_from_hardware = hardware->link_bytes_per_s > 0;
+    if (host->link_is_from_hardware)
         host->link_bytes_per_s = hardware->link_bytes_per_s;
     for (uint32_t i = 0; i < count; i++) {
         snprintf(host->name, sizeof(host->name), "%.16s-%u", hardware->name, hosts->count);
@@ -408,8 +408,8 @@ struct sim_link sim_hosts_link(const struct sim_hosts *hosts, uint32_t from, uin
         return (struct sim_link){a->link_bytes_per_s > 0 ? rate / copies : 0, a->link_latency_s};
     }
     double rate = link->bandwidth_bytes_per_s;
-    rate = a->link_given ? slower_of(rate, a->link_bytes_per_s) : rate;
-    rate = b->link_given ? slower_of(rate, b->link_bytes_per_s) : rate;
+    rate = a->link_is_from_hardware ? slower_of(rate, a->link_bytes_per_s) : rate;
+    rate = b->link_is_from_hardware ? slower_of(rate, b->link_bytes_per_s) : rate;
     return (struct sim_link){rate / copies, link->latency_us / 1e6};
 }
 

@@ -26,7 +26,8 @@ struct sim_host {
     /* Rate of KV in each direction, to machines on the same host; 0 = KV takes no time. */
     double link_bytes_per_s;
     double link_latency_s; /* Latency to machines on the same host. */
-    bool link_given;  /* link_bytes_per_s is the hardware file's rate, to machines on any host. */
+    /* link_bytes_per_s is the hardware file's rate, to machines on any host. */
+    bool link_is_from_hardware;
     uint32_t threads; /* Threads, for machines that share the cores of a host; 0 = not known. */
     /* Micro-batch size that the profile gives for a machine with stages; 0 = use the config's. */
     uint32_t micro_batch_tokens;

@@ -110,7 +110,7 @@ const struct sched_rates *sim_machine_rates(const struct sim_machine *m)
     return &m->rates;
 }
 
-double sim_machine_row_us(const struct sim_machine *m)
+double sim_machine_prompt_token_us(const struct sim_machine *m)
 {
     return m->pace.prompt_token_us;
 }

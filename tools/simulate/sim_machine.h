@@ -163,7 +163,7 @@ uint32_t sim_machine_prefix_spans(struct sim_machine *m, const uint32_t *content
  * Returns false if memory runs out. */
 bool sim_machine_prefix_add(struct sim_machine *m, const uint32_t *contents, uint32_t spans);
 /* Returns the microseconds of one prompt token, as measured so far; 0 = not known. */
-double sim_machine_row_us(const struct sim_machine *m);
+double sim_machine_prompt_token_us(const struct sim_machine *m);
 
 /* After an event the caller calls sim_machine_grant, then sim_machine_start until it returns false,
  * then sim_machine_deadlock_break. */

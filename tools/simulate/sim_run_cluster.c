@@ -44,7 +44,7 @@ static void log_event(struct run *r, const struct sched_event *event,
     log_flush(r);
 }
 
-void run_outcome(struct run *r, uint32_t slot, bool computed)
+void run_outcome_log(struct run *r, uint32_t slot, bool computed)
 {
     struct event_decision *decision = &r->requests[slot].decision;
     if (r->options.events != NULL && decision->choice != EVENT_CHOICE_NONE) {

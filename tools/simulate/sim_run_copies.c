@@ -49,12 +49,12 @@ static bool is_wanted(const struct run *r)
 static void check_at(struct run *r, double at_s)
 {
     event_heap_put(&r->events, event_copies(r), at_s);
-    r->copies_checked = true;
+    r->check_is_planned = true;
 }
 
 void run_copies_begin(struct run *r)
 {
-    if (is_wanted(r) && !r->copies_checked)
+    if (is_wanted(r) && !r->check_is_planned)
         check_at(r, r->now_s);
 }
 
@@ -135,7 +135,7 @@ static void reserve_reaches(struct run *r, uint32_t slot)
     uint32_t tokens = kept != NULL ? sim_machine_kept_tokens(machine, &kept->kv) : 0;
     copy->had_tokens = tokens < copy->tokens_after_copy ? tokens : copy->tokens_after_copy;
     copy->had_windows = kept != NULL && kept->windows;
-    if (!sim_machine_copy(machine, slot, copy->tokens_after_copy, copy->whole,
+    if (!sim_machine_copy(machine, slot, copy->tokens_after_copy, copy->includes_windows,
                           kept != NULL ? &kept->kv : NULL, &copy->slot)) {
         copy->slot = SCHED_NO_SLOT;
         copy_failed(r, slot);
@@ -145,7 +145,7 @@ static void reserve_reaches(struct run *r, uint32_t slot)
         copy->had_tokens = sim_machine_copy_cached(machine, copy->slot);
     /* In layers with a window, the blocks of the window are sent with each whole copy. */
     uint32_t blocks = (copy->tokens_after_copy - copy->had_tokens) / block_tokens_of(r);
-    bool sends_windows = copy->whole && has_windows(r);
+    bool sends_windows = copy->includes_windows && has_windows(r);
     bool divided = blocks > SCHED_CHECKPOINT_BLOCKS_MAX && !copy->pull && has_full_layers(r);
     if (divided || (blocks == 0 && !sends_windows)) {
         copy->partial = divided;
@@ -164,8 +164,9 @@ static uint64_t bytes_pending(const struct run *r, const struct run_request *q)
     uint32_t block_tokens = block_tokens_of(r);
     const uint32_t end = q->copy.tokens_after_copy;
     const uint32_t window_first =
-        q->copy.whole ? layer_groups_window_first(&cost->groups, block_tokens, end) * block_tokens
-                      : end;
+        q->copy.includes_windows
+            ? layer_groups_window_first(&cost->groups, block_tokens, end) * block_tokens
+            : end;
     return sim_cost_kv_bytes(cost, q->copy.had_tokens, end, window_first);
 }
 
@@ -190,7 +191,7 @@ void run_copy_step_end(struct run *r, uint32_t slot)
     case RUN_COPY_WRITING:
         r->totals->copies += copy->pull ? 0 : 1;
         r->totals->copied_bytes += copy->pull ? 0 : bytes_pending(r, q);
-        copy_done(r, slot, copy->tokens_after_copy, copy->whole);
+        copy_done(r, slot, copy->tokens_after_copy, copy->includes_windows);
         break;
     default:
         assert(false);
@@ -297,10 +298,11 @@ static void copy_begin(struct run *r, uint32_t slot, uint8_t *busy)
         return;
     uint32_t most = tokens_complete(r, q);
     uint32_t part = copy->tokens + SCHED_CHECKPOINT_BLOCKS_MAX * block_tokens_of(r);
-    copy->whole = !copy->partial || part >= most;
-    copy->tokens_after_copy = copy->whole ? most : part;
+    const bool whole = !copy->partial || part >= most;
+    copy->includes_windows = whole;
+    copy->tokens_after_copy = whole ? most : part;
     copy->partial = false;
-    copy->due_us = sched_checkpoint_next_us(run_now_us(r), interval_ms(r), !copy->whole);
+    copy->due_us = sched_checkpoint_next_us(run_now_us(r), interval_ms(r), !whole);
     copy->source = q->token_machine;
     copy->source_failures = r->hosts[copy->source].failures;
     copy->state = RUN_COPY_RESERVE_SENT;
@@ -337,7 +339,7 @@ static uint32_t dues_find(struct run *r)
 void run_copies_check(struct run *r)
 {
     uint8_t busy[SCHED_MACHINES_MAX];
-    r->copies_checked = false;
+    r->check_is_planned = false;
     if (r->open == 0)
         return;
     busy_read(r, busy);

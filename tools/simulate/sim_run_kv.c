@@ -67,7 +67,7 @@ static bool layerwise(const struct run *r, const struct run_request *q)
     const double token_bytes = (double)cost->kv_layer_bytes * cost->layer_count;
     const struct sched_layerwise speeds = {
         .send_token_us = link.bytes_per_s > 0 ? token_bytes * 1e6 / link.bytes_per_s : 0,
-        .prompt_token_us = sim_machine_row_us(r->hosts[q->prompt_machine].machine),
+        .prompt_token_us = sim_machine_prompt_token_us(r->hosts[q->prompt_machine].machine),
         .layer_count = cost->layer_count};
     return sched_layerwise_pays(&speeds, q->attempt_prompt_tokens - q->sent_tokens,
                                 q->attempt_prompt_tokens - q->cached_tokens);

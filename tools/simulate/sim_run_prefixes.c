@@ -79,15 +79,15 @@ uint32_t run_prefix_hashes(const struct run *r, const struct run_request *q,
 
 void run_prefix_changed(struct run *r, uint32_t machine, uint64_t hash, bool held)
 {
-    if (r->change_count == r->change_room) {
-        uint32_t room = r->change_room > 0 ? 2 * r->change_room : 1024;
+    if (r->change_count == r->change_capacity) {
+        uint32_t room = r->change_capacity > 0 ? 2 * r->change_capacity : 1024;
         struct run_prefix_change *grown = realloc(r->changes, room * sizeof(grown[0]));
         if (grown == NULL) {
             r->status = error_set(r->error, ST_NO_MEMORY, "out of memory");
             return;
         }
         r->changes = grown;
-        r->change_room = room;
+        r->change_capacity = room;
     }
     if (r->change_count == 0)
         event_heap_put(&r->events, event_prefixes(r), r->now_s + REPORT_PERIOD_S);

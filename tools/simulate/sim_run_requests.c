@@ -64,7 +64,7 @@ static void task_drop(struct run *r, uint32_t host, sched_slot *slot)
 
 static void slot_give(struct run *r, uint32_t slot)
 {
-    run_outcome(r, slot, false);
+    run_outcome_log(r, slot, false);
     run_copy_end(r, slot);
     run_kv_forget(r, &r->requests[slot]);
     run_contents_close(&r->requests[slot]);
@@ -195,7 +195,7 @@ void run_requests_abandon(struct run *r)
 void run_request_lost(struct run *r, uint32_t slot)
 {
     struct run_request *q = &r->requests[slot];
-    run_outcome(r, slot, false);
+    run_outcome_log(r, slot, false);
     run_kv_lost(r, q);
     run_copy_end(r, slot);
     task_drop(r, q->prompt_machine, &q->prompt_slot);
@@ -405,7 +405,7 @@ static void resumed_count(struct run_request *q)
 static void prompt_ends(struct run *r, uint32_t slot, double kv_s)
 {
     struct run_request *q = &r->requests[slot];
-    run_outcome(r, slot, true);
+    run_outcome_log(r, slot, true);
     q->prompt_end_s = r->now_s;
     if (q->prompt_machine != q->token_machine)
         run_kv_share(r, q, q->prompt_machine, q->prompt_slot, q->attempt_prompt_tokens, true);
@@ -448,7 +448,7 @@ static void on_preempted(void *self, uint32_t machine, uint32_t slot, bool decod
     struct run *r = self;
     struct run_request *q = &r->requests[slot];
     q->token_slot = SCHED_NO_SLOT;
-    run_outcome(r, slot, false);
+    run_outcome_log(r, slot, false);
     run_copy_end(r, slot);
     task_drop(r, q->prompt_machine, &q->prompt_slot);
     event_heap_remove(&r->events, event_of_slot(r, slot));

@@ -85,7 +85,7 @@ struct run_copy {
     enum run_copy_state state;
     bool chosen;                /* `machine` and `failures` are set. */
     bool partial;               /* The next copy has only a part of the missing KV. */
-    bool whole;                 /* The copy under way includes blocks of layers with a window. */
+    bool includes_windows;      /* The copy under way includes blocks of layers with a window. */
     bool had_windows;           /* `machine` had the window blocks of had_tokens before the copy. */
     bool pull;                  /* The copy under way is a pull. */
     uint32_t source;            /* The machine that sends the copy under way. */
@@ -196,18 +196,18 @@ struct run {
     uint32_t lost_count;
     /* Requests reported as lost that have not arrived again yet. */
     uint32_t lost[LIMIT_CLUSTER_REQUESTS];
-    uint32_t open;       /* Requests that have arrived and not ended. */
-    uint32_t queued;     /* Open requests whose prompt has not begun yet. */
-    bool copies_checked; /* The heap has the event of the next check for checkpoints. */
+    uint32_t open;         /* Requests that have arrived and not ended. */
+    uint32_t queued;       /* Open requests whose prompt has not begun yet. */
+    bool check_is_planned; /* The heap has the event of the next check for checkpoints. */
     /* Scratch room of run_copies_check. */
     struct run_due dues[LIMIT_CLUSTER_REQUESTS];
     /* [change_count]: changes of prefix caches that are not reported yet. */
     struct run_prefix_change *changes;
     uint32_t change_count;
-    uint32_t change_room;    /* Capacity of `changes`. */
-    struct run_tiers *tiers; /* NULL = no machine has tiers. */
-    uint32_t next_kill;      /* First entry of options.kills that is not done. */
-    uint32_t slots_used;     /* Slots with this index or a higher index have never been used. */
+    uint32_t change_capacity; /* Capacity of `changes`. */
+    struct run_tiers *tiers;  /* NULL = no machine has tiers. */
+    uint32_t next_kill;       /* First entry of options.kills that is not done. */
+    uint32_t slots_used;      /* Slots with this index or a higher index have never been used. */
     uint32_t free_count;
     uint32_t free_slots[LIMIT_CLUSTER_REQUESTS];
     struct run_request requests[LIMIT_CLUSTER_REQUESTS];
@@ -282,7 +282,7 @@ void run_event_apply(struct run *r, struct sched_event *event);
 /* Writes the outcome of the request's decision to the event log, and forgets the decision.
  * computed: true = the prompt is computed; false = the attempt ended before. Does nothing if there
  * is no decision. */
-void run_outcome(struct run *r, uint32_t slot, bool computed);
+void run_outcome_log(struct run *r, uint32_t slot, bool computed);
 /* Handles the scheduler's timer. */
 void run_tick(struct run *r);
 /* Reports the rates of all machines that are up, and plans the next report. */

@@ -181,7 +181,7 @@ static uint32_t tier_load(struct run *r, const struct run_request *q, uint32_t m
         return 0;
     uint32_t spans = spans_found(tier, q->contents, have, end);
     const double row_us = r->options.config->scheduler.compare_time
-                              ? sim_machine_row_us(r->hosts[machine].machine)
+                              ? sim_machine_prompt_token_us(r->hosts[machine].machine)
                               : 0;
     if (spans == 0 ||
         spans * block_tokens < sched_tier_loads_least(&tiers->loads[kind], row_us, run_now_us(r)))

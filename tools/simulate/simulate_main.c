@@ -61,10 +61,10 @@ static void case_show(void *self, const struct reference_result *result)
            result->same ? "same" : "DIFFERS");
     if (result->missing > 0)
         printf("  %llu requests are only in one of the two\n", (unsigned long long)result->missing);
-    if (result->totals.unended > 0)
+    if (result->totals.unended_requests > 0)
         printf(
             "  %u requests end in neither of them: they wait for KV memory that is never freed\n",
-            result->totals.unended);
+            result->totals.unended_requests);
     if (result->slo_known && result->slo_met != result->reference_slo_met)
         printf("  the paper's SLO is %s here, and %s there\n", result->slo_met ? "met" : "missed",
                result->reference_slo_met ? "met" : "missed");

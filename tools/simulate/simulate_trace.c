@@ -298,9 +298,9 @@ static void results_print(const void *self, FILE *out)
 {
     const struct simulation *s = self;
     sim_report_print(s->report, out);
-    if (s->compat && s->splitwise.unended > 0)
+    if (s->compat && s->splitwise.unended_requests > 0)
         fprintf(out, "%u requests never end: they wait for KV memory that is never freed\n",
-                s->splitwise.unended);
+                s->splitwise.unended_requests);
     if (!s->compat)
         machines_print(s, out);
     if (config_has_tiers(s->config) && s->options->tiers.count == 0)

@@ -148,9 +148,9 @@ static void served_print(const struct served_totals *served)
         {served->tokenless, "requests ended before their first token: left out"},
         {served->requests_unended, "requests have no end in the log: left out"},
         {served->lines_lost, "lines are missing: the gateway could not write them"},
-        {served->files_torn, "files end within a line, which is left out"},
+        {served->files_incomplete, "files end within a line, which is left out"},
     };
-    if (served->begun_before)
+    if (served->begins_after_start)
         printf("the log begins after the gateway's start: requests that arrived before are left "
                "out\n");
     for (size_t i = 0; i < sizeof(notes) / sizeof(notes[0]); i++)

@@ -276,7 +276,7 @@ static enum status line_take(struct served_reader *r, bool first, struct error *
 {
     const struct event_line *line = &r->line;
     if (first && !(line->kind == EVENT_LINE_BEGIN && line->whole))
-        r->totals.begun_before = true;
+        r->totals.begins_after_start = true;
     switch (line->kind) {
     case EVENT_LINE_BEGIN:
         if (line->whole)
@@ -317,8 +317,8 @@ static enum status file_read(struct served_reader *r, FILE *file, const char *na
         bool whole = text[bytes - 1] == '\n';
         status = event_text_read(text, (size_t)bytes, &r->line, &what);
         if (status != ST_OK && !whole && feof(file)) {
-            r->totals
-                .files_torn++; /* The gateway died while it wrote the line, or writes it now. */
+            /* The gateway died while it wrote the line, or writes it now. */
+            r->totals.files_incomplete++;
             status = ST_OK;
             break;
         }

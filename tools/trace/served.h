@@ -20,8 +20,8 @@ struct served_totals {
     uint64_t requests_unended; /* Requests without an end in the log. */
     uint64_t lines_lost;       /* Lines that the gateway could not write. */
     uint64_t lines_wrong;      /* Wrong lines that were left out (skip). */
-    uint64_t files_torn;       /* Files whose last line is incomplete. */
-    bool begun_before;         /* The first file does not begin with the gateway's start. */
+    uint64_t files_incomplete; /* Files whose last line is incomplete. */
+    bool begins_after_start;   /* The first file does not begin with the gateway's start. */
     char first_wrong[300];     /* Error of the first line in lines_wrong; "" = none. */
 };
 

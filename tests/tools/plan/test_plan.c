@@ -133,10 +133,10 @@ static bool met(const struct plan *p, const struct plan_mix *mix, double rate)
     bool brief;
     CHECKF(plan_try(&p->setup.inputs, mix, rate, &whole, &error) == ST_OK, "%s", error.text);
     CHECK(plan_try_meets(&p->setup.inputs, mix, rate, &brief, &error) == ST_OK);
-    CHECKF(brief == whole.met, "%u + %u at %g: %d, whole %d", mix->prompts, mix->tokens, rate,
-           brief, whole.met);
-    CHECK(whole.met == (whole.worst_ratio < 1) || whole.totals.unended > 0);
-    CHECK(whole.totals.requests + whole.totals.unended ==
+    CHECKF(brief == whole.met, "%u + %u at %g: %d, whole %d", mix->prompt_count, mix->token_count,
+           rate, brief, whole.met);
+    CHECK(whole.met == (whole.worst_ratio < 1) || whole.totals.unended_requests > 0);
+    CHECK(whole.totals.requests + whole.totals.unended_requests ==
           plan_requests_count(&p->setup.inputs.requests, rate));
     return whole.met;
 }
@@ -162,7 +162,7 @@ static uint32_t point_check(const struct plan *p, const struct plan_cell *cell,
         last = meets[rate] ? rate : last;
     }
     CHECKF(point->state != PLAN_SOLVED || (meets[point->boundary] && !meets[point->boundary + 1]),
-           "%s, %u + %u: %u", cell->name, mix.prompts, mix.tokens, point->boundary);
+           "%s, %u + %u: %u", cell->name, mix.prompt_count, mix.token_count, point->boundary);
     return count == last ? last : 0;
 }
 
@@ -180,12 +180,12 @@ static void budget(void)
             const struct plan_mix mix = {cell->prompt_kind, cell->token_kind, point->prompts,
                                          point->tokens, 0};
             struct plan_mix larger = mix;
-            *(cell->split ? &larger.tokens : &larger.prompts) += 1;
+            *(cell->split ? &larger.token_count : &larger.prompt_count) += 1;
             CHECK(plan_mix_amount(&p->setup.inputs, &mix, PLAN_COST) <= 120);
             CHECK(plan_mix_amount(&p->setup.inputs, &larger, PLAN_COST) > 120);
             uint32_t rate = point_check(p, cell, point);
             CHECKF(rate <= cell->best_rate_per_s, "%s, %u + %u: %u, best %g", cell->name,
-                   mix.prompts, mix.tokens, rate, cell->best_rate_per_s);
+                   mix.prompt_count, mix.token_count, rate, cell->best_rate_per_s);
             rates += rate > 0;
         }
         CHECK(cell->found && met(p, &cell->best, cell->best_rate_per_s));
@@ -324,7 +324,7 @@ static void config(void)
     CHECK(config->machine_count == 5);
     for (uint32_t i = 0; i < 5; i++)
         prompts += config->machines[i].pool == POOL_PROMPT;
-    CHECK(prompts == best->best.prompts && best->best.tokens == 5 - prompts);
+    CHECK(prompts == best->best.prompt_count && best->best.token_count == 5 - prompts);
     CHECK(strcmp(config->machines[0].name, "h100-prompt-0") == 0);
     /* The options of the simulation. */
     CHECK(config->scheduler.prompt_queue_threshold_tokens == 8192 &&
@@ -410,7 +410,7 @@ static void profile(void)
     }
     failures(p);
     /* An idle machine of the same kind is the fastest possible one. */
-    const struct plan_mix one = {.prompts = 1};
+    const struct plan_mix one = {.prompt_count = 1};
     struct plan_outcome slow;
     CHECK(plan_try(&p->setup.inputs, &one, 1, &slow, &error) == ST_OK);
     CHECKF(slow.slo.slowdowns[SLO_TTFT][0] >= 1, "%g", slow.slo.slowdowns[SLO_TTFT][0]);
@@ -658,7 +658,7 @@ static void devices(void)
         split = plan_mix_split(&p->setup.inputs, &cell->best, !prompt);
         config_stages(&config->machines[i], &stages);
         CHECK(stages.count == split->plan.devices && stages.stages[0].threads == 2);
-        CHECK(stages.stages[0].last_layer == split->plan.stages[0].end);
+        CHECK(stages.stages[0].end_layer == split->plan.stages[0].end);
         CHECK(config->machines[i].kv_memory_bytes == 4000000);
     }
     plan_free(p);

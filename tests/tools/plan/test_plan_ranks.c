@@ -94,7 +94,7 @@ static void written_check(const char *hardware, uint32_t stages, uint32_t ranks,
         CHECK(cost->stage_count == stages && want->stage_count == stages);
         CHECK(cost->devices[0] == want->devices[0] && cost->devices[0]->ranks == ranks);
         CHECK(cost->devices[0]->threads == threads);
-        CHECK(cost->stages[0].last == want->stages[0].last &&
+        CHECK(cost->stages[0].end == want->stages[0].end &&
               cost->stages[0].replica_count == want->stages[0].replica_count);
         CHECK(host->kv_tokens == simulated.hosts[0].kv_tokens);
     }

@@ -107,9 +107,9 @@ static void check_device(bool alike)
     CHECK(d->disturbed >= 0 && d->disturbed < 0.5);
     CHECK(d->check_count >= 10 && d->check_count <= PROFILE_CHECKS_MAX);
     for (uint32_t i = 0; i < d->check_count; i++)
-        CHECKF(near(d->checks[i].sum_us, d->checks[i].measured_us),
+        CHECKF(near(d->checks[i].predicted_us, d->checks[i].measured_us),
                "%g rows after %g: %g, and in parts %g", d->checks[i].rows, d->checks[i].context,
-               d->checks[i].measured_us, d->checks[i].sum_us);
+               d->checks[i].measured_us, d->checks[i].predicted_us);
     CHECK(near(d->layers[0].token.spread, 0.03)); /* Samples from 0.99 to 1.02 times the formula. */
     profile_plan_done(&plan);
     profile_close(p);

@@ -120,7 +120,7 @@ static void check_sums(const struct profile *p, const struct profile_device *d)
         const struct profile_work step = {.decodes = (uint32_t)c->rows,
                                           .decode_context = c->context};
         double sum = profile_stage_us(p, d, 0, p->model.layer_count, c->prompt ? &prompt : &step);
-        CHECKF(fabs(sum - c->sum_us) < 1e-6 * sum, "%g and %g", sum, c->sum_us);
+        CHECKF(fabs(sum - c->predicted_us) < 1e-6 * sum, "%g and %g", sum, c->predicted_us);
         CHECK(c->measured_us > 0);
         prompts += c->prompt;
         mixed += c->decodes > 0;
@@ -167,7 +167,7 @@ static void check_cpu(void)
     }
     /* Tables and progress are shown. */
     CHECKF(strstr(said(), "us of each layer, prompt") != NULL, "%s", said());
-    CHECK(strstr(said(), "sum of parts") != NULL);
+    CHECK(strstr(said(), "predicted / measured") != NULL);
     CHECK(strstr(said(), "s left") != NULL);
     profile_close(p);
 }

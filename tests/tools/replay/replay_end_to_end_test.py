@@ -56,6 +56,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.answer(404, {})
         if mode == "keyed" and self.headers["Authorization"] != f"Bearer {LONG_KEY}":
             return self.answer(401, {"error": {"message": "not the key"}})
+        if mode == "empty":
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            return self.end_headers()
         self.answer(200, {"data": [] if mode == "no-model" else [{"id": "fake", "max_model_len": 1000}]})
 
     def do_POST(self):
@@ -322,6 +326,10 @@ def test_refusals(server):
     assert re.search(rf"127\.0\.0\.1:{port}/v1/models: Could(n't| not) connect", run.stderr), run.stderr
     case = Case(server, "no-model", ROWS)
     case.check(case.code == 1 and "give --model" in case.err, "no model")
+    case = Case(server, "empty", ROWS)
+    case.check(case.code == 1 and "/v1/models: the answer is empty" in case.err, "empty answer")
+    case = Case(server, "m" * 1024, ROWS)
+    case.check(case.code == 1 and "the URL is too long" in case.err, "long URL")
 
 
 def test_broken_trace(server):

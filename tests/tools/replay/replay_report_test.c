@@ -133,14 +133,14 @@ static void test_report(void)
                                             .slo_ttft_ms = 40,
                                             .slo_tbt_ms = 10,
                                             .json = json,
-                                            .rows = rows};
+                                            .csv = rows};
     CHECK(replay_report_open(&options, &report) == ST_OK);
     results_add(report);
 
     const struct replay_totals *totals = replay_report_totals(report);
     CHECK(totals->sent == 104 && totals->done == 100 && totals->failed == 3);
     CHECK(totals->interrupted == 1 && totals->wrong_counts == 1 && totals->without_usage == 1);
-    CHECK(totals->in_slo == 40);
+    CHECK(totals->within_slo == 40);
     CHECK(totals->prompt_tokens == 1000 && totals->completion_tokens == 199);
     percentiles_check(report);
 

@@ -298,7 +298,7 @@ static void simulated(void)
     uint32_t place = 0;
     for (uint32_t i = 0; i < plan->stage_count; i++) {
         CHECK(cost->stages[i].first == plan->stages[i].first &&
-              cost->stages[i].last == plan->stages[i].end);
+              cost->stages[i].end == plan->stages[i].end);
         CHECK(cost->stages[i].first_device == place &&
               cost->stages[i].replica_count == plan->stages[i].replicas);
         all_s += sim_cost_stage_s(cost, i, 0, &work);

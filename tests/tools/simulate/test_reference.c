@@ -32,7 +32,7 @@ static void look(void *self, const struct reference_result *result)
     seen->same += result->same;
     seen->displaced += result->totals.displaced;
     seen->moves += result->totals.moves;
-    seen->unended += result->totals.unended;
+    seen->unended += result->totals.unended_requests;
 }
 
 static struct seen run(const char *directory)

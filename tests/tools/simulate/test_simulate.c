@@ -310,8 +310,8 @@ static void transfers_in_vain(void)
     CHECK(sim_trace_open(&trace, scratch_path("trace.csv"), false, 0, &error) == ST_OK);
     CHECK(splitwise_run(&setup, &trace, count_done, &done, &totals, &error) == ST_OK);
     sim_trace_close(&trace);
-    CHECKF(totals.retries > 0 && totals.unended > 0 && done + totals.unended == 6,
-           "%u done, %u never end", done, totals.unended);
+    CHECKF(totals.retries > 0 && totals.unended_requests > 0 && done + totals.unended_requests == 6,
+           "%u done, %u never end", done, totals.unended_requests);
 }
 
 /* ---- whatever happens ---- */

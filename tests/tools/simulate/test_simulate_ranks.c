@@ -119,7 +119,7 @@ static void two_stages(void)
     hosts_begin("\"p\": {\"threads\": 4, \"stages\": [{\"tensor_parallel\": 2, \"threads\": 2}, "
                 "{\"threads\": 2}]}" MACHINE_T);
     hosts_read();
-    CHECK(cost->stage_count == 2 && cost->stages[0].last == 2 && cost->stages[1].first == 2);
+    CHECK(cost->stage_count == 2 && cost->stages[0].end == 2 && cost->stages[1].first == 2);
     sim_hosts_done(&hosts);
 }
 

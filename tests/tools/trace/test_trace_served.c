@@ -108,7 +108,7 @@ static void test_served(void)
     CHECK(row_wanted(trace, 4.5, 9, 1).tenant == 1);
     end_wanted(trace);
     CHECK(totals.requests == 4 && totals.requests_unended + totals.refused + totals.tokenless == 0);
-    CHECK(!totals.begun_before);
+    CHECK(!totals.begins_after_start);
 }
 
 /* A resumed request is one request with all of its tokens, whether the scheduler ended its first
@@ -147,7 +147,7 @@ static void test_left_out(void)
     row_wanted(trace, 0, 103, 1);
     end_wanted(trace);
     CHECK(totals.requests == 1 && totals.refused == 2 && totals.tokenless == 1);
-    CHECK(totals.requests_unended == 1 && totals.files_torn == 1 && totals.lines_lost == 0);
+    CHECK(totals.requests_unended == 1 && totals.files_incomplete == 1 && totals.lines_lost == 0);
 }
 
 /* An answer that ends in the next file of the rotation; lines that are missing; a restart. */
@@ -162,12 +162,12 @@ static void test_files(void)
     row_wanted(trace, 0, 100, 5);
     row_wanted(trace, 0.0014, 8, 3);
     end_wanted(trace);
-    CHECK(totals.requests_unended == 2 && totals.lines_lost == 12 && !totals.begun_before);
+    CHECK(totals.requests_unended == 2 && totals.lines_lost == 12 && !totals.begins_after_start);
     log_write(0, ENDED(900, 3, 5) ARRIVED(1000, 0, 100, NO_KEY) ENDED(1100, 0, 5));
     trace = served(1, false, &totals);
     row_wanted(trace, 0, 100, 5);
     end_wanted(trace);
-    CHECK(totals.begun_before);
+    CHECK(totals.begins_after_start);
 }
 
 static void test_wrong(void)

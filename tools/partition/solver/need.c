@@ -15,7 +15,7 @@ static void fill(struct partition *p)
             for (uint32_t end = 1; end <= p->layers; end++) {
                 while (first < end && partition_reach_of(p, k, first)[r] < end)
                     first++;
-                partition_back_of(p, k, end)[r] = (uint16_t)first;
+                partition_reach_back_of(p, k, end)[r] = (uint16_t)first;
             }
         }
     }
@@ -31,7 +31,7 @@ static void advance(struct partition *p, const struct partition_place *place, ui
         if (at < p->layers && !fits[moves[m].on_open_host])
             continue;
         uint32_t before = at; /* First layer with fewer replicas. */
-        const uint16_t *back = partition_back_of(p, moves[m].kind, at);
+        const uint16_t *back = partition_reach_back_of(p, moves[m].kind, at);
         for (uint32_t r = 1; r <= moves[m].replicas_max && before > 0; r++) {
             uint32_t first = back[r];
             if (first == before)
@@ -81,9 +81,9 @@ bool partition_need_fill(struct partition *p, const struct partition_bound *boun
         /* First state of the other hosts. */
         uint32_t left = (p->vectors - 1 - place.state / p->slots) * p->slots;
         uint16_t need = p->earliest_first[left + p->slots - 1];
-        if (place.index > 0) {
+        if (place.host_use > 0) {
             uint32_t t = place.host_kind;
-            uint32_t rest = p->slot_full[t] - place.index;
+            uint32_t rest = p->slot_full[t] - place.host_use;
             uint32_t open = left + p->host_stride[t] * p->slots + p->slot_first[t] + rest - 1;
             need = p->earliest_first[open] < need ? p->earliest_first[open] : need;
         }

@@ -95,7 +95,7 @@ static void follow_move(struct paths *s, const struct partition_place *place,
     uint32_t end_max = p->layers - after;
     uint32_t end_min = p->stages > 0 && after == 0 ? p->layers : at + 1;
     struct partition_label label = {.from_state = place->state,
-                                    .start = (uint8_t)at,
+                                    .first = (uint8_t)at,
                                     .kind = (uint8_t)move->kind,
                                     .host_kind = (uint8_t)move->host_kind};
     const uint16_t *reach = partition_reach_of(p, move->kind, at);
@@ -120,9 +120,9 @@ static void follow(struct paths *s, const struct partition_place *place,
 {
     if (hopeless(s, value, at))
         return;
-    if (place->index > 0)
+    if (place->host_use > 0)
         arrive(s, partition_place_closed(s->p, place), at, value,
-               (struct partition_label){.from_state = place->state, .start = (uint8_t)at});
+               (struct partition_label){.from_state = place->state, .first = (uint8_t)at});
     for (uint32_t m = 0; m < count; m++)
         follow_move(s, place, &moves[m], at, value);
 }
@@ -200,9 +200,9 @@ static void trace(const struct paths *s, struct partition_plan *plan)
         state = label->from_state;
         if (label->replicas == 0)
             continue;
-        assert(begin > 0 && label->start < end);
+        assert(begin > 0 && label->first < end);
         plan->stages[--begin] = (struct partition_stage){
-            .first = label->start,
+            .first = label->first,
             .end = end,
             .kind = label->kind,
             .replicas = label->replicas,
@@ -210,7 +210,7 @@ static void trace(const struct paths *s, struct partition_plan *plan)
             /* For now the link before the stage. */
             .next_on_other_host = state % p->slots == p->slots - 1,
         };
-        end = label->start;
+        end = label->first;
     }
     plan->stage_count = PARTITION_DEVICES_MAX - begin;
     memmove(plan->stages, plan->stages + begin, plan->stage_count * sizeof(plan->stages[0]));

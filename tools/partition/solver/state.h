@@ -37,7 +37,7 @@ struct partition_bound {
 /* The last stage of the best pipeline that leads to a state and a layer. */
 struct partition_label {
     uint32_t from_state; /* State before the stage. */
-    uint8_t start;       /* First layer of the stage. */
+    uint8_t first;       /* First layer of the stage. */
     uint8_t kind;        /* Kind of the stage's devices. */
     uint8_t replicas;    /* 0 = there is no stage: the open host was closed. */
     uint8_t host_kind;   /* Kind of the stage's hosts. */
@@ -111,7 +111,7 @@ struct partition_place {
     uint32_t state;
     uint32_t stage;                     /* Stages so far, if the number of stages is given. */
     uint32_t host_kind;                 /* Kind of the open host. */
-    uint32_t index;                     /* Use of the open host, as an index; 0 = closed. */
+    uint32_t host_use;                  /* Use of the open host, as an index; 0 = closed. */
     uint32_t hosts;                     /* Hosts in use, of all kinds. */
     uint32_t used[PARTITION_HOSTS_MAX]; /* Hosts in use, of each kind. */
 };
@@ -131,7 +131,7 @@ struct partition_move {
     bool on_open_host;
     uint32_t replicas_max;
     uint32_t per_host; /* Devices of this kind on a host. */
-    uint32_t index;    /* Use of the open host before the stage, as an index. */
+    uint32_t host_use; /* Use of the open host before the stage, as an index. */
     /* Number of the first state with the current host vector; with one more stage if p->stages is
      * given. */
     uint32_t base;
@@ -149,7 +149,7 @@ static inline uint32_t partition_move_target(const struct partition *p,
 {
     uint32_t hosts = move->on_open_host ? 0 : (replicas - 1) / move->per_host + 1;
     uint32_t base = move->base + hosts * p->host_stride[move->host_kind] * p->slots;
-    uint32_t index = move->index + replicas * p->slot_stride[move->host_kind][move->kind];
+    uint32_t index = move->host_use + replicas * p->slot_stride[move->host_kind][move->kind];
     if (hosts > 1 || index == p->slot_full[move->host_kind])
         return base + p->slots - 1;
     return base + p->slot_first[move->host_kind] + index - 1;
@@ -189,7 +189,8 @@ static inline uint16_t *partition_reach_of(const struct partition *p, uint32_t k
 }
 
 /* Returns the row of p->reach_back for a kind and an end, indexed by the number of replicas. */
-static inline uint16_t *partition_back_of(const struct partition *p, uint32_t kind, uint32_t end)
+static inline uint16_t *partition_reach_back_of(const struct partition *p, uint32_t kind,
+                                                uint32_t end)
 {
     return p->reach_back + ((size_t)kind * p->width + end) * (PARTITION_DEVICES_MAX + 1);
 }

@@ -60,19 +60,19 @@ static void open_next(const struct partition *p, struct partition_place *place, 
         if (place->used[t] == 0 || p->slot_full[t] < 2)
             continue;
         place->host_kind = t;
-        place->index = 1;
+        place->host_use = 1;
         place->state = base + p->slot_first[t];
         return;
     }
-    place->index = 0;
+    place->host_use = 0;
     place->state = base + p->slots - 1;
 }
 
 bool partition_place_next(const struct partition *p, struct partition_place *place)
 {
-    if (place->index > 0) {
-        if (place->index + 1 < p->slot_full[place->host_kind]) {
-            place->index++;
+    if (place->host_use > 0) {
+        if (place->host_use + 1 < p->slot_full[place->host_kind]) {
+            place->host_use++;
             place->state++;
         } else {
             open_next(p, place, place->host_kind + 1);
@@ -107,7 +107,7 @@ static uint32_t used_inside(const struct partition *p, const struct partition_pl
                             uint32_t kind)
 {
     uint32_t ways = p->hosts[place->host_kind].devices[kind] + 1;
-    return place->index / p->slot_stride[place->host_kind][kind] % ways;
+    return place->host_use / p->slot_stride[place->host_kind][kind] % ways;
 }
 
 uint32_t partition_moves(const struct partition *p, const struct partition_place *place,
@@ -121,7 +121,7 @@ uint32_t partition_moves(const struct partition *p, const struct partition_place
         base += p->vectors * p->slots;
     }
     for (uint32_t t = 0; t < p->host_kinds; t++) {
-        bool inside = place->index > 0;
+        bool inside = place->host_use > 0;
         uint32_t left = p->hosts[t].count - place->used[t];
         if (inside ? t != place->host_kind : left == 0)
             continue;
@@ -135,7 +135,7 @@ uint32_t partition_moves(const struct partition *p, const struct partition_place
                                             .on_open_host = inside,
                                             .replicas_max = smaller(room, p->replicas_max[k]),
                                             .per_host = devices,
-                                            .index = place->index,
+                                            .host_use = place->host_use,
                                             .base = base};
         }
     }
@@ -147,15 +147,15 @@ uint32_t partition_states_below(const struct partition *p, const struct partitio
 {
     uint32_t count = 0;
     for (uint32_t t = 0; t < p->host_kinds; t++) {
-        bool open = place->index > 0 && t == place->host_kind;
+        bool open = place->host_use > 0 && t == place->host_kind;
         if (place->used[t] > (open ? 1 : 0))
             states_out[count++] = place->state - p->host_stride[t] * p->slots;
     }
-    if (place->index == 0)
+    if (place->host_use == 0)
         return count;
     for (uint32_t k = 0; k < p->kinds; k++) {
         uint32_t stride = p->slot_stride[place->host_kind][k];
-        if (used_inside(p, place, k) > 0 && place->index > stride)
+        if (used_inside(p, place, k) > 0 && place->host_use > stride)
             states_out[count++] = place->state - stride;
     }
     return count;

@@ -96,7 +96,7 @@ static void arrival_starts(struct splitwise_machine *m, uint32_t task, double no
 void splitwise_machine_arrive(struct splitwise_machine *m, uint32_t slot, enum splitwise_kind kind,
                               double now_s)
 {
-    uint32_t number = splitwise_task_of(slot, kind);
+    uint32_t number = splitwise_task_number(slot, kind);
     struct splitwise_task *task = splitwise_task_at(m, number);
     uint32_t rows = splitwise_task_rows(m, number);
     uint64_t most = m->options->batch_tokens_max;
@@ -139,7 +139,7 @@ static void task_end(struct splitwise_machine *m, uint32_t number)
     m->batch_prompts--;
     /* A decode that arrived with its prompt is now the first task of its request. */
     if (request->tasks[SPLITWISE_DECODE].state == SPLITWISE_QUEUED)
-        splitwise_waiting_add(m, splitwise_task_of(number / 2, SPLITWISE_DECODE));
+        splitwise_waiting_add(m, splitwise_task_number(number / 2, SPLITWISE_DECODE));
 }
 
 uint32_t splitwise_machine_run_end(struct splitwise_machine *m, uint32_t *ended_out)

@@ -39,7 +39,7 @@ struct splitwise_options {
 /* The number of a task is 2 × the slot of its request, plus 1 for the decode. */
 enum splitwise_kind { SPLITWISE_PROMPT, SPLITWISE_DECODE };
 
-static inline uint32_t splitwise_task_of(uint32_t slot, enum splitwise_kind kind)
+static inline uint32_t splitwise_task_number(uint32_t slot, enum splitwise_kind kind)
 {
     return 2 * slot + kind;
 }

@@ -441,7 +441,7 @@ enum status splitwise_run(const struct splitwise_setup *setup, struct sim_trace 
         r->totals.displaced += r->hosts[i].machine.displaced;
     if (setup->usage != NULL)
         sim_usage_end(setup->usage, r->now_s);
-    r->totals.unended = r->open;
+    r->totals.unended_requests = r->open;
     *out = r->totals;
     run_close(r);
     free(r);

@@ -63,7 +63,7 @@ struct splitwise_totals {
     uint32_t open_max;  /* Most requests that were open at the same time. */
     /* Requests that never end, because they wait for memory that no request will free. After an
      * error: requests that were open. */
-    uint32_t unended;
+    uint32_t unended_requests;
     double last_s; /* Virtual time at which the last request was served. */
 };
 
