@@ -151,11 +151,17 @@ enum status etcd_open(const struct config *config, const struct clock *clock, st
     e->clock = clock;
     e->access = access;
     e->timer_us = -1;
-    e->epoll = epoll_create1(EPOLL_CLOEXEC);
     e->multi = curl_multi_init();
-    if (e->epoll < 0 || e->multi == NULL || !endpoints_read(e, config->cluster.etcd_endpoints)) {
+    e->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (e->epoll < 0)
+        status = error_set(error, ST_NO_RESOURCE, "etcd: epoll_create1: %s", strerror(errno));
+    else if (e->multi == NULL)
+        status = error_set(error, ST_NO_MEMORY, "etcd: out of memory");
+    else if (!endpoints_read(e, config->cluster.etcd_endpoints))
+        status = error_set(error, ST_INVALID, "etcd: cluster/etcd_endpoints has no endpoint");
+    if (status != ST_OK) {
         etcd_close(e);
-        return error_set(error, ST_INVALID, "etcd: no endpoint, or out of memory");
+        return status;
     }
     curl_multi_setopt(e->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
     curl_multi_setopt(e->multi, CURLMOPT_SOCKETDATA, e);
