@@ -220,6 +220,7 @@ static enum status load_qkv_joined(const struct loader *l, uint32_t i, struct mo
     const struct load_part q = part_within(own_q, 0, all);
     const struct load_part k = part_within(own_kv, own_q.total, all);
     const struct load_part v = part_within(own_kv, own_q.total + own_kv.total, all);
+    const bool biases = l->m->hyper.biases;
     enum status status = refuse_bias(l, ROLE_Q_BIAS, i, ROLE_QKV);
     if (status == ST_OK)
         status = refuse_bias(l, ROLE_K_BIAS, i, ROLE_QKV);
@@ -232,11 +233,11 @@ static enum status load_qkv_joined(const struct loader *l, uint32_t i, struct mo
     if (status == ST_OK)
         status = load_matrix(l, ROLE_QKV, i, hidden, v, &into->v);
     if (status == ST_OK)
-        status = load_bias(l, ROLE_QKV_BIAS, i, false, q, &into->q_bias);
+        status = load_bias(l, ROLE_QKV_BIAS, i, biases, q, &into->q_bias);
     if (status == ST_OK)
-        status = load_bias(l, ROLE_QKV_BIAS, i, false, k, &into->k_bias);
+        status = load_bias(l, ROLE_QKV_BIAS, i, biases, k, &into->k_bias);
     if (status == ST_OK)
-        status = load_bias(l, ROLE_QKV_BIAS, i, false, v, &into->v_bias);
+        status = load_bias(l, ROLE_QKV_BIAS, i, biases, v, &into->v_bias);
     return status;
 }
 
