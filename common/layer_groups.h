@@ -66,16 +66,16 @@ static inline enum layer_kind layer_groups_kind(const struct layer_groups *group
 /* Returns the kinds that the groups have: bit K is set for enum layer_kind K. */
 uint32_t layer_groups_kinds(const struct layer_groups *groups);
 
-/* Returns the number of rows in the KV memory of the layers [first_layer, last_layer), of which
+/* Returns the number of rows in the KV memory of the layers [first_layer, end_layer), of which
  * there must be at least one. Row r, counted from the row of first_layer, has one layer of each
  * group: those with l / count == first_layer / count + r. Each block has room in every row and uses
  * the room for the layer of its group. The first and the last row can lack this layer; the room
  * then stays unused. */
 static inline uint32_t layer_groups_rows(const struct layer_groups *groups, uint32_t first_layer,
-                                         uint32_t last_layer)
+                                         uint32_t end_layer)
 {
     const uint32_t count = layer_groups_count(groups);
-    return (last_layer - 1) / count - first_layer / count + 1;
+    return (end_layer - 1) / count - first_layer / count + 1;
 }
 
 /* Returns the number of spans that hold `tokens` tokens. */

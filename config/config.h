@@ -236,9 +236,9 @@ struct config_stage {
     uint32_t threads; /* Threads of this process; 0 = not given in the config. */
     /* "host:port" of a process on another host; empty = a child process of the head. */
     char address[LIMIT_ADDRESS_BYTES];
-    /* The stage has the layers [first_layer, last_layer); both 0 = not given in the config. */
+    /* The stage has the layers [first_layer, end_layer); both 0 = not given in the config. */
     uint32_t first_layer;
-    uint32_t last_layer;
+    uint32_t end_layer;
     /* Share of the requests that a replica gets, relative to the other replicas (100 = normal). */
     uint32_t speed;
 };

@@ -37,7 +37,7 @@ static bool layers_read(const char *path, const json_t *value, struct config_sta
         return config_fault_value(fault, path, value,
                                   "want the first and the last layer, such as \"0-14\"");
     out->first_layer = first;
-    out->last_layer = last + 1;
+    out->end_layer = last + 1;
     return true;
 }
 
@@ -126,22 +126,22 @@ static bool layers_follow(const char *section, const struct config_stages *stage
     const struct config_stage *all = stages->stages;
     uint32_t named = 0;
     for (uint32_t i = 0; i < stages->count; i++)
-        named += all[i].last_layer > 0 ? 1 : 0;
+        named += all[i].end_layer > 0 ? 1 : 0;
     if (named == 0)
         return true;
     if (named < stages->count)
         return config_fault_set(fault, section, ": want `layers` of each stage, or of none");
     for (uint32_t i = 0; i < stages->count; i++) {
-        uint32_t begin = i == 0 ? 0 : all[i - 1].last_layer;
+        uint32_t begin = i == 0 ? 0 : all[i - 1].end_layer;
         bool replica = i > 0 && all[i].first_layer == all[i - 1].first_layer &&
-                       all[i].last_layer == all[i - 1].last_layer;
+                       all[i].end_layer == all[i - 1].end_layer;
         if (replica || all[i].first_layer == begin)
             continue;
         char path[CONFIG_KEY_BYTES];
         snprintf(path, sizeof(path), "%.150s/%u/layers", section, all[i].list_index);
         return config_fault_set(
             fault, path, " = \"%u-%u\": want layers from %u on, or those of the stage before",
-            all[i].first_layer, all[i].last_layer - 1, begin);
+            all[i].first_layer, all[i].end_layer - 1, begin);
     }
     return true;
 }
@@ -342,11 +342,11 @@ void config_machine_share(const struct config_machine *machine, struct config_ho
     for (uint32_t i = 0; i < stages.count; i++) {
         const struct config_stage *stage = &stages.stages[i];
         const struct config_stage *last = &stages.stages[stages.count - 1];
-        uint32_t layers = last->last_layer;
+        uint32_t layers = last->end_layer;
         if (stage->address[0] != 0)
             continue;
         out->processes++;
-        out->model_copies += (layers > 0 ? (double)(stage->last_layer - stage->first_layer) / layers
+        out->model_copies += (layers > 0 ? (double)(stage->end_layer - stage->first_layer) / layers
                                          : 1.0 / (last->list_index + 1)) /
                              stage->ranks;
     }

@@ -70,7 +70,7 @@ enum status device_open(const struct device_options *options, struct device *out
         .ops = out->ops,
         .compute = out->compute,
         .first_layer = arena->first_layer,
-        .last_layer = arena->first_layer + arena->layer_count,
+        .end_layer = arena->first_layer + arena->layer_count,
         .rank = options->rank,
         .ranks = options->ranks,
         .draft_layer = options->draft_layer,

@@ -149,7 +149,7 @@ struct kv_arena machine_shape_arena(const struct machine_shape *shape,
 {
     const struct model_shard *shard = &process->shard;
     struct kv_arena arena =
-        kv_arena_slice(&shape->arena, process->first_layer, process->last_layer,
+        kv_arena_slice(&shape->arena, process->first_layer, process->end_layer,
                        shard->kv_head_first, shard->kv_head_first + shard->kv_head_count);
     if (arena.copy_count > 0) {
         arena.copy_count = shard->rank_count;

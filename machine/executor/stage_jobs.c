@@ -11,7 +11,7 @@
 
 static bool is_last_stage(const struct stage *s)
 {
-    return s->process->last_layer == s->shape.hyper.layer_count;
+    return s->process->end_layer == s->shape.hyper.layer_count;
 }
 
 /* A batch's activations: the input, and in the same memory the output. */
@@ -429,7 +429,7 @@ enum status stage_copy_take(struct stage *s, const struct stage_copy *copy, stru
                            .window_first = copy->window_first,
                            .layer = s->process->first_layer};
     if (request != NULL)
-        push_kv(s, request, &push, copy->target_serial, s->process->last_layer);
+        push_kv(s, request, &push, copy->target_serial, s->process->end_layer);
     return ST_OK;
 }
 
@@ -652,7 +652,7 @@ static void job_end(struct stage *s, struct stage_slot *slot)
     stage_jobs_start(s);
     if (!activations_pass_on(s, slot))
         done_send(s, slot);
-    push_job(s, slot, pushed, s->process->last_layer, true);
+    push_job(s, slot, pushed, s->process->end_layer, true);
     flush_job(s, &slot->job);
 }
 

@@ -53,7 +53,7 @@ static enum status split_evenly(const struct config_machine *entry, const struct
     for (uint32_t i = 0; i < plan->process_count; i++) {
         uint32_t index = plan->processes[i].config.list_index;
         plan->processes[i].first_layer = index > 0 ? ends[index - 1] : 0;
-        plan->processes[i].last_layer = ends[index];
+        plan->processes[i].end_layer = ends[index];
     }
     return ST_OK;
 }
@@ -110,7 +110,7 @@ static enum status processes_make(const struct config_machine *entry,
         const struct config_stage *from = &stages->stages[i];
         struct stage_plan_process *to = &out->processes[i];
         *to = (struct stage_plan_process){
-            .config = *from, .first_layer = from->first_layer, .last_layer = from->last_layer};
+            .config = *from, .first_layer = from->first_layer, .end_layer = from->end_layer};
         enum status status = model_shard_compute(hyper, from->rank, from->ranks, &to->shard, error);
         if (status != ST_OK) {
             error_prefix(error, "machines/%s/stages/%u", entry->name, from->list_index);
@@ -138,13 +138,13 @@ enum status stage_plan_make(const struct config *config, const struct config_mac
         return status;
     out->micro_batch_tokens = costs.micro_batch_tokens;
     const struct config_stage *end = &stages.stages[stages.count - 1];
-    if (end->last_layer == 0)
+    if (end->end_layer == 0)
         status = split_evenly(entry, &costs, hyper, out, error);
-    else if (end->last_layer != hyper->layer_count)
+    else if (end->end_layer != hyper->layer_count)
         status =
             error_set(error, ST_INVALID,
                       "machines/%s/stages/%u/layers: the last one is %u, the model's is %u",
-                      entry->name, end->list_index, end->last_layer - 1, hyper->layer_count - 1);
+                      entry->name, end->list_index, end->end_layer - 1, hyper->layer_count - 1);
     if (status == ST_OK)
         status = paths_make(entry, out, error);
     if (status != ST_OK)
@@ -204,7 +204,7 @@ void stage_plan_process_text(const struct stage_plan_process *process,
                              char out[STAGE_PLAN_PROCESS_TEXT_BYTES])
 {
     int used = snprintf(out, STAGE_PLAN_PROCESS_TEXT_BYTES, "layers %u to %u", process->first_layer,
-                        process->last_layer - 1);
+                        process->end_layer - 1);
     if (process->shard.rank_count > 1)
         snprintf(out + used, STAGE_PLAN_PROCESS_TEXT_BYTES - (size_t)used, " (rank %u of %u)",
                  process->shard.rank, process->shard.rank_count);

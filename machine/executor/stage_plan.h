@@ -19,8 +19,8 @@ struct stage_plan_process {
     uint32_t replica;         /* Index of the replica in the stage. */
     struct model_shard shard; /* Its rank, and the slice of the layers that the rank computes. */
     uint32_t first_layer;
-    uint32_t last_layer; /* The layer after the last one that the process computes. */
-    uint64_t paths;      /* Bit p: path p goes through the process. */
+    uint32_t end_layer; /* The layer after the last one that the process computes. */
+    uint64_t paths;     /* Bit p: path p goes through the process. */
 };
 
 struct stage_plan {

@@ -38,7 +38,7 @@ static size_t lay_keys(const struct model *m, struct forward_lane *lane, float *
 /* Returns true if a layer of the stage has no experts. */
 static bool has_dense(const struct model *m)
 {
-    for (uint32_t i = 0; i < m->last_layer - m->first_layer; i++)
+    for (uint32_t i = 0; i < m->end_layer - m->first_layer; i++)
         if (m->layers[i].experts.router == NULL)
             return true;
     return false;
@@ -66,7 +66,7 @@ uint32_t forward_lanes_rows(const struct forward *f)
 static bool has_sum_biases(const struct model *m)
 {
     bool any = false;
-    for (uint32_t i = 0; i < m->last_layer - m->first_layer; i++)
+    for (uint32_t i = 0; i < m->end_layer - m->first_layer; i++)
         any = any || m->layers[i].attention_output_bias != NULL || m->layers[i].down_bias != NULL;
     return any;
 }
@@ -173,7 +173,7 @@ static struct needs needs_of(const struct model *m)
     const struct compute_ops *ops = m->ops;
     struct needs needs = {.hidden = model_has_last(m) ? ops->matrix_needs(m->output) : 0};
     needs.hidden |= matrix_needs(m, m->draft.token) | matrix_needs(m, m->draft.final);
-    for (uint32_t i = 0; i < m->last_layer - m->first_layer; i++) {
+    for (uint32_t i = 0; i < m->end_layer - m->first_layer; i++) {
         const struct model_layer *layer = &m->layers[i];
         needs.hidden |=
             matrix_needs(m, layer->q) | matrix_needs(m, layer->k) | matrix_needs(m, layer->v);

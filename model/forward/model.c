@@ -413,7 +413,7 @@ static enum status take_memory(const struct loader *l)
 {
     struct model *m = l->m;
     const struct model_hyper *h = &m->hyper;
-    uint32_t layer_count = m->last_layer - m->first_layer;
+    uint32_t layer_count = m->end_layer - m->first_layer;
     /* Per layer four norms, nine biases, the norms of q and k, the sinks, two biases of the
      * router, three of the experts, and two norms of latent attention, each rounded up to a cache
      * line; then the final norm, its bias, that of the logits, the RoPE factors and two norms of a
@@ -439,7 +439,7 @@ static enum status load_all(const struct loader *l, const struct model_options *
                             const struct model_hyper *whole)
 {
     struct model *m = l->m;
-    const uint32_t layer_count = m->last_layer - m->first_layer;
+    const uint32_t layer_count = m->end_layer - m->first_layer;
     const uint32_t first = options->draft_layer ? whole->layer_count : m->first_layer;
     enum status status = check_known(l, whole);
     if (status == ST_OK)
@@ -469,8 +469,7 @@ enum status model_open(const struct model_file *file, const struct model_options
     if (status != ST_OK)
         return status;
     uint32_t first = options->first_layer;
-    uint32_t last =
-        first == 0 && options->last_layer == 0 ? hyper.layer_count : options->last_layer;
+    uint32_t last = first == 0 && options->end_layer == 0 ? hyper.layer_count : options->end_layer;
     if (first >= last || last > hyper.layer_count)
         return error_set(error, ST_INVALID,
                          "layers %" PRIu32 " to %" PRIu32
@@ -494,7 +493,7 @@ enum status model_open(const struct model_file *file, const struct model_options
     m->ops = options->ops;
     m->compute = options->compute;
     m->first_layer = first;
-    m->last_layer = last;
+    m->end_layer = last;
     m->context_tokens_max =
         options->context_tokens_max != 0 ? options->context_tokens_max : hyper.context_tokens;
     if (m->context_tokens_max > LIMIT_CONTEXT_TOKENS)
@@ -526,7 +525,7 @@ void model_close(struct model *m)
 {
     if (m == NULL)
         return;
-    for (uint32_t i = 0; m->layers != NULL && i < m->last_layer - m->first_layer; i++) {
+    for (uint32_t i = 0; m->layers != NULL && i < m->end_layer - m->first_layer; i++) {
         struct model_layer *layer = &m->layers[i];
         matrix_close(m, layer->q);
         matrix_close(m, layer->k);

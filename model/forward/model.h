@@ -21,9 +21,9 @@
 struct model_options {
     const struct compute_ops *ops; /* The backend of `compute`. */
     struct compute *compute;       /* The device. It must outlive the model. */
-    /* The stage's layers are [first_layer, last_layer); 0, 0 = all layers. */
+    /* The stage's layers are [first_layer, end_layer); 0, 0 = all layers. */
     uint32_t first_layer;
-    uint32_t last_layer;
+    uint32_t end_layer;
     uint32_t rank, ranks; /* The rank, and the number of ranks (shard.h); 0, 0 = whole layers. */
     /* true: load the first draft layer (model_hyper.draft_layers), as a model of one layer. The
      * fields first_layer to ranks then refer to this model, and its batches have `finals`. */

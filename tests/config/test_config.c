@@ -107,10 +107,10 @@ static void test_stages(void)
                "{\"layers\": \"7-29\", \"host\": \"c:9\", \"device\": \"wait:5+1\"}]}}}");
     struct config_stages stages;
     config_stages(&config.machines[0], &stages);
-    CHECK(stages.count == 3 && stages.stages[2].threads == 1 && stages.stages[2].last_layer == 0);
+    CHECK(stages.count == 3 && stages.stages[2].threads == 1 && stages.stages[2].end_layer == 0);
     CHECK(strcmp(stages.stages[1].device, "cpu") == 0 && stages.stages[1].address[0] == 0);
     config_stages(&config.machines[1], &stages);
-    CHECK(stages.count == 3 && stages.stages[0].last_layer == 7 && stages.stages[0].threads == 1);
+    CHECK(stages.count == 3 && stages.stages[0].end_layer == 7 && stages.stages[0].threads == 1);
     CHECK(stages.stages[1].speed == 50 && strcmp(stages.stages[1].address, "b:7411") == 0);
     CHECK(strcmp(stages.stages[2].device, "wait:5+1") == 0 && stages.stages[2].first_layer == 7);
     CHECK(strcmp(stages.stages[2].address, "c:9") == 0 && stages.stages[2].threads == 0);

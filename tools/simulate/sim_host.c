@@ -142,10 +142,10 @@ static enum status stages_read(const struct profile *profile, const struct confi
     bool good = true;
     for (uint32_t i = 0; i < stages->count && status == ST_OK; place++) {
         const struct config_stage *stage = &stages->stages[i];
-        bool said = stage->last_layer > 0;
+        bool said = stage->end_layer > 0;
         uint32_t before = place > 0 ? ends[place - 1] : 0;
         good &= stage_add(&out->cost, place, said ? stage->first_layer : before,
-                          said ? stage->last_layer : ends[place]);
+                          said ? stage->end_layer : ends[place]);
         out->cost.speeds[place] = stage->speed > 0 ? stage->speed : 1;
         out->cost.devices[place] = stage_device(profile, machine, stage, error);
         if (out->cost.devices[place] == NULL)

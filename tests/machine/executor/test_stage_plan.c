@@ -71,21 +71,21 @@ static void check_whole(const struct stage_plan *p, uint32_t layers)
 {
     uint32_t end = 0;
     CHECK(p->processes[0].first_layer == 0 &&
-          p->processes[p->process_count - 1].last_layer == layers);
+          p->processes[p->process_count - 1].end_layer == layers);
     for (uint32_t i = 0; i < p->process_count; i++) {
         const struct stage_plan_process *at = &p->processes[i];
-        CHECK(at->last_layer > at->first_layer && at->paths != 0);
+        CHECK(at->end_layer > at->first_layer && at->paths != 0);
         CHECK(at->shard.rank == at->config.rank && at->shard.rank_count == at->config.ranks);
         if (at->shard.rank > 0) {
             const struct stage_plan_process *before = &p->processes[i - 1];
             CHECK(before->shard.rank + 1 == at->shard.rank && before->paths == at->paths &&
                   before->stage == at->stage && before->replica == at->replica &&
-                  before->first_layer == at->first_layer && before->last_layer == at->last_layer);
+                  before->first_layer == at->first_layer && before->end_layer == at->end_layer);
         } else if (at->replica == 0) {
             CHECK(at->first_layer == end);
-            end = at->last_layer;
+            end = at->end_layer;
         } else {
-            CHECK(at->first_layer == p->processes[i - 1].first_layer && at->last_layer == end);
+            CHECK(at->first_layer == p->processes[i - 1].first_layer && at->end_layer == end);
         }
     }
     for (uint32_t path = 0; path < p->paths.path_count; path++) {
@@ -121,7 +121,7 @@ static void test_even(void)
             check_whole(&p, layers);
             CHECK(p.process_count == count && p.stage_count == count && p.paths.path_count == 1);
             for (uint32_t i = 0; i < count; i++) {
-                uint32_t has = p.processes[i].last_layer - p.processes[i].first_layer;
+                uint32_t has = p.processes[i].end_layer - p.processes[i].first_layer;
                 least = has < least ? has : least;
                 most = has > most ? has : most;
             }
@@ -131,11 +131,11 @@ static void test_even(void)
         }
     /* The vocabulary has 28.3 million weights and a layer 3.5 million: it counts as 8 layers. */
     CHECK(plan("token", "2", 30, 49152, &p, &error) == ST_OK);
-    CHECK(p.processes[0].last_layer == 19);
+    CHECK(p.processes[0].end_layer == 19);
     CHECK(plan("mixed", "2", 30, 49152, &p, &error) == ST_OK);
-    CHECK(p.processes[0].last_layer == 19);
+    CHECK(p.processes[0].end_layer == 19);
     CHECK(plan("token", "2", 30, 0, &p, &error) == ST_OK);
-    CHECK(p.processes[0].last_layer == 15);
+    CHECK(p.processes[0].end_layer == 15);
     CHECK(plan("token", "1", 30, 49152, &p, &error) == ST_OK);
     CHECK(p.process_count == 0);
     /* The stage is a separate process. */
@@ -248,7 +248,7 @@ static void test_ranks(void)
      * share of the vocabulary. */
     CHECK(plan("prompt", "[{\"tensor_parallel\": 3}, {}]", 28, 49152, &p, &error) == ST_OK);
     check_whole(&p, 28);
-    CHECK(p.processes[0].last_layer == 21);
+    CHECK(p.processes[0].end_layer == 21);
     /* Replicas with different tensor parallelism: 3 ranks and 1 rank, before 2 ranks to which both
      * send. */
     CHECK(plan("token",

@@ -238,7 +238,7 @@ static enum status try_open(struct compute *c, const struct synthetic *s, uint32
                             uint32_t last, struct model **out, struct error *error)
 {
     const struct model_options options = {
-        .ops = &compute_cpu, .compute = c, .first_layer = first, .last_layer = last};
+        .ops = &compute_cpu, .compute = c, .first_layer = first, .end_layer = last};
     uint8_t *image;
     struct model_file *g = synthetic_open(s, "bad", &image);
     enum status status = model_open(g, &options, out, error);

@@ -62,7 +62,7 @@ static void bench_open_in(struct bench *b, const struct model_file *g, uint32_t 
     *b = (struct bench){0};
     CHECK(compute_wait.open(&options, &b->compute, &error) == ST_OK);
     struct model_options model_options = {
-        .ops = &compute_wait, .compute = b->compute, .first_layer = first, .last_layer = last};
+        .ops = &compute_wait, .compute = b->compute, .first_layer = first, .end_layer = last};
     if (group != NULL) {
         ranks_join(group, &compute_wait, b->compute);
         model_options.rank = group->rank;

@@ -658,7 +658,7 @@ static void devices(void)
         split = plan_mix_split(&p->setup.inputs, &cell->best, !prompt);
         config_stages(&config->machines[i], &stages);
         CHECK(stages.count == split->plan.devices && stages.stages[0].threads == 2);
-        CHECK(stages.stages[0].last_layer == split->plan.stages[0].end);
+        CHECK(stages.stages[0].end_layer == split->plan.stages[0].end);
         CHECK(config->machines[i].kv_memory_bytes == 4000000);
     }
     plan_free(p);

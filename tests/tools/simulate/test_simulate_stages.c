@@ -57,9 +57,9 @@ static void compare(const char *pool, const char *stages, int count, bool profil
     CHECK(host != NULL && host->cost.stage_count == plan.stage_count);
     for (uint32_t i = 0; i < plan.process_count; i++)
         CHECKF(host->cost.stages[plan.processes[i].stage].first == plan.processes[i].first_layer &&
-                   host->cost.stages[plan.processes[i].stage].last == plan.processes[i].last_layer,
+                   host->cost.stages[plan.processes[i].stage].last == plan.processes[i].end_layer,
                "%s %s: stage %u is %u to %u, the simulation's %u to %u", pool, stages,
-               plan.processes[i].stage, plan.processes[i].first_layer, plan.processes[i].last_layer,
+               plan.processes[i].stage, plan.processes[i].first_layer, plan.processes[i].end_layer,
                host->cost.stages[plan.processes[i].stage].first,
                host->cost.stages[plan.processes[i].stage].last);
     CHECK(host->micro_batch_tokens == plan.micro_batch_tokens &&
