@@ -252,7 +252,7 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
             .answer_tokens = request->output_limit,
             .preemptions = reserve->rank.preemptions,
             .path = request->path,
-            .local = request->local,
+            .prompt_is_local = request->local,
             .rank = {.key = reserve->rank.key,
                      .weight = reserve->rank.weight,
                      .priority = reserve->rank.priority,

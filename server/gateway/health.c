@@ -46,7 +46,7 @@ void gateway_version_health_text(const struct gateway *g, uint32_t number, char 
     size_t used = 0;
     if (sched_cluster_ready(version->scheduler)) {
         used = (size_t)snprintf(out, capacity, "ready");
-        if (!sched_cluster_covering(version->scheduler))
+        if (!sched_cluster_lacks_phase(version->scheduler))
             return;
     }
     used = missing_text(g, version, used, out, capacity);

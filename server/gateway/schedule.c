@@ -28,7 +28,7 @@ struct sched_cluster_options gateway_sched_options(const struct gateway *g,
     const struct sched_cluster_facts facts = {.machine_count = LIMIT_MACHINES,
                                               .prefix_step_tokens = prefix_step(version),
                                               .prefix_cache = version->kv.prefix_cache,
-                                              .leads = gateway_leads(g)};
+                                              .may_repurpose = gateway_leads(g)};
     return sched_cluster_options_make(g->options.config, &facts);
 }
 
