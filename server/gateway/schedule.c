@@ -275,7 +275,7 @@ static void on_link_lost(void *self, struct fleet_machine *prompt_machine,
 const struct requests_events gateway_requests_events = {
     .computed = on_computed,
     .prefilled = on_prefilled,
-    .machines_released = on_left,
+    .unscheduled = on_left,
     .link_lost = on_link_lost,
 };
 
