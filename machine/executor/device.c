@@ -72,7 +72,7 @@ enum status device_open(const struct device_options *options, struct device *out
         .first_layer = arena->first_layer,
         .end_layer = arena->first_layer + arena->layer_count,
         .rank = options->rank,
-        .ranks = options->ranks,
+        .rank_count = options->ranks,
         .draft_layer = options->draft_layer,
         .context_tokens_max = shape->context_tokens,
     };

@@ -476,7 +476,7 @@ enum status model_open(const struct model_file *file, const struct model_options
                          " of a model that has layers 0 to %" PRIu32,
                          first, last == 0 ? 0 : last - 1, hyper.layer_count - 1);
     struct model_shard shard;
-    status = model_shard_compute(&hyper, options->rank, options->ranks, &shard, error);
+    status = model_shard_compute(&hyper, options->rank, options->rank_count, &shard, error);
     if (status != ST_OK)
         return status;
     if (!model_shard_is_whole(&shard) && options->ops->group == NULL)
