@@ -20,16 +20,21 @@ static enum parser_step state_set(struct answer_parser *p, int state)
     return STEP_AGAIN;
 }
 
-/* Looks for a header. `state`: what follows if there is none. */
+/* Looks for a header after up to BLANKS_MAX blanks. The message begins if there is none. */
 static enum parser_step header_find(struct answer_parser *p)
 {
-    const enum match start = parser_match_marker(p, 0, ANSWER_MARKER_START);
-    const enum match channel = parser_match_marker(p, 0, ANSWER_MARKER_CHANNEL);
-    const enum match message = parser_match_marker(p, 0, ANSWER_MARKER_MESSAGE);
-    const enum match recipient = parser_match(p, 0, " to=");
+    const size_t blanks = parser_blanks_skip(p, 0), at = blanks <= BLANKS_MAX ? blanks : 0;
+    if (at == parser_text_bytes(p) && !p->ended)
+        return STEP_WAIT;
+    const enum match start = parser_match_marker(p, at, ANSWER_MARKER_START);
+    const enum match channel = parser_match_marker(p, at, ANSWER_MARKER_CHANNEL);
+    const enum match message = parser_match_marker(p, at, ANSWER_MARKER_MESSAGE);
+    const enum match recipient = parser_match(p, at > 0 ? at - 1 : 0, " to=");
     if (start == MATCH_YES || channel == MATCH_YES || message == MATCH_YES ||
-        recipient == MATCH_YES)
+        recipient == MATCH_YES) {
+        parser_drop(p, recipient == MATCH_YES ? at - 1 : at);
         return state_set(p, IN_HEADER);
+    }
     if (start == MATCH_PART || channel == MATCH_PART || message == MATCH_PART ||
         recipient == MATCH_PART)
         return STEP_WAIT;
