@@ -1,16 +1,14 @@
 /* build_info: which build of cleave this process is. main.c sets the commit before any other thread
- * starts. After that, any thread may read the build. `cleave --version`, `cleave bundle`, /metrics,
- * /admin/state and the message ABOUT of a machine show the build. The commit is not compiled into
- * the libraries, so after a new commit only the program is linked again. This part does not know
- * the versions of the protocol (transport/protocol.h). */
+ * starts. After that, any thread may read the build. This part does not know the versions of the
+ * protocol (transport/protocol.h). */
 #ifndef COMMON_BUILD_INFO_H
 #define COMMON_BUILD_INFO_H
 
 #include <stdio.h>
 
-/* The output of `git describe` for the source. A source without git may have this text in a file
- * named `described`; empty = the source has neither. Only the program `cleave` defines this
- * variable, in a file that Meson makes from described.c.in. */
+/* The output of `git describe` for the source, or the text of the file `described` in the source;
+ * empty = the source has neither. The program `cleave` defines this variable, in a file that Meson
+ * makes from described.c.in; the libraries lack it. */
 extern const char build_info_described[];
 
 /* Sets the commit. `commit` is not copied and must stay valid. */

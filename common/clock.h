@@ -1,9 +1,7 @@
-/* clock: the monotonic clock of the host, and an interface with which tests replace this clock.
- * membership/ and the event loops of machine/ and server/ get a `struct clock` when they are
- * opened. Schedulers and pools get the time in microseconds as an argument. So tests and the
- * simulator can set the time that these parts use. Code that only measures a duration or waits with
- * a time limit reads clock_system directly. Any thread may read a clock. A clock sets no timers,
- * does not wait and knows no calendar. */
+/* clock: the monotonic clock of the host, and an interface with which tests replace this clock. A
+ * part whose decisions depend on the time gets a `struct clock`, or gets the time as an argument.
+ * Code that only measures a duration or waits with a time limit reads clock_system. Any thread may
+ * read a clock. A clock sets no timers, does not wait and knows no calendar. */
 #ifndef COMMON_CLOCK_H
 #define COMMON_CLOCK_H
 
@@ -18,7 +16,7 @@ struct clock {
 /* CLOCK_MONOTONIC of this host. */
 extern const struct clock clock_system;
 
-/* Returns CLOCK_MONOTONIC in nanoseconds, for durations that are too short for microseconds. */
+/* Returns CLOCK_MONOTONIC in nanoseconds. */
 int64_t clock_system_ns(void);
 
 /* Calls the clock's now_us. */

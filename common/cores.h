@@ -1,7 +1,7 @@
 /* cores: the number of this host's logical CPUs on which the calling thread may run (its CPU
- * affinity). With SMT, one core has several logical CPUs. Callers derive a number of threads from
- * this number, or report it. The function keeps no state, and any thread may call it. It does not
- * read CPU quotas of control groups, and it pins no thread to a CPU. */
+ * affinity). With SMT, one core has several logical CPUs. Any folder may call the function, on any
+ * thread; the function keeps no state. It does not read CPU quotas of control groups, and pins no
+ * thread to a CPU. */
 #ifndef COMMON_CORES_H
 #define COMMON_CORES_H
 

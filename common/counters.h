@@ -1,10 +1,8 @@
 /* counters: lists of the counters and gauges in /metrics: of machines, of stage processes, of the
- * gateway and of API keys. Each counter or gauge has one line. docs/contributing/add-a-counter.md
- * says how to add a line. Each list is a macro that applies the macro X to every line. Four headers
- * make fields or enum constants of the lines: transport/message.h, transport/message_tier.h,
- * server/metrics/metrics.h and server/api/keys.h. server/metrics/ renders the families of /metrics.
- * server/gateway/state.c and server/serve_admin.c write the values of /admin/state. The histograms
- * of /metrics are not here but in server/metrics/. Macros only: no functions, no threads.
+ * gateway and of API keys. A list is a macro that applies the macro X to every line. transport/ and
+ * server/ make struct fields, enum constants, and the pages /metrics and /admin/state of the lines.
+ * docs/contributing/add-a-counter.md says how to add a line. Histograms are in server/metrics/.
+ * Macros only: no functions, no threads.
  *
  * Columns; each list says which columns it has:
  *   name    Name of the field. In GATEWAY_COUNTERS: the enum constant without METRICS_.
@@ -23,9 +21,8 @@
 #define COMMON_COUNTERS_H
 
 /* Counters and gauges of one machine: struct message_stats. Add new lines at the end of this list:
- * a peer that speaks an older version of the protocol knows only the fields before them
- * (transport/protocol.h). A machine's counters begin at 0 when its process starts. Of each counter,
- * /metrics shows the sum over all processes that the machine has had.
+ * a peer that speaks an older version of the protocol knows only the earlier lines
+ * (transport/protocol.h). Counters begin at 0 when the machine's process starts.
  * X(bits, name, kind, group, factor, family, help) */
 #define MACHINE_COUNTERS(X)                                                                        \
     X(32, prompts_waiting, STATE, LOAD, 1, "cleave_prompts_waiting",                               \
@@ -117,19 +114,17 @@
     DRAFT_POSITION(X, 15)                                                                          \
     TIER_FIELDS(X, tier_file) TIER_FIELDS(X, tier_store) TIER_FIELDS(X, tier_memory)
 
-/* The number of accepted drafted tokens at one position of their draft; position 0 is the first
- * drafted token. */
+/* The line of the accepted tokens at one position of their drafts; position 0 is the first drafted
+ * token. */
 #define DRAFT_POSITION(X, position)                                                                \
     X(64, draft_accepted_##position, COUNTER, HIDDEN, 1, "",                                       \
       "cleave_spec_decode_num_accepted_tokens_per_pos_total{position=" #position "}")
 
-/* The kinds of tiers, in the order in which a machine asks its tiers for KV. A tier is a store for
- * KV below a machine's KV memory. common/tier_kind.h makes an enum of the kinds. X(KIND, kind) */
+/* The kinds of tiers, in the order in which a machine asks its tiers for KV. X(KIND, kind) */
 #define TIER_KINDS(X) X(MEMORY, memory) X(FILE, file) X(STORE, store)
 
-/* The lines of MACHINE_COUNTERS for one tier. `tier` is the beginning of the names, such as
- * tier_file. The first line is the state of the tier. The other lines are the lines of
- * TIER_COUNTERS, in their order. */
+/* The lines of MACHINE_COUNTERS for one tier: the state of the tier, then the lines of
+ * TIER_COUNTERS in their order. `tier` is the beginning of the names, such as tier_file. */
 #define TIER_FIELDS(X, tier)                                                                       \
     X(64, tier##_state, GAUGE, HIDDEN, 1, "", "See enum message_tier_state.")                      \
     X(64, tier##_hit_tokens, COUNTER, HIDDEN, 1, "", "See TIER_COUNTERS.")                         \
@@ -143,7 +138,7 @@
     X(64, tier##_load_token_ns, GAUGE, HIDDEN, 1, "", "See TIER_COUNTERS.")                        \
     X(64, tier##_least_tokens, GAUGE, HIDDEN, 1, "", "See TIER_COUNTERS.")
 
-/* The counters and gauges of each tier, with the label `tier` in /metrics. /admin/state shows all
+/* The counters and gauges of one tier, with the label `tier` in /metrics. /admin/state shows all
  * lines. X(name, kind, factor, family, help) */
 #define TIER_COUNTERS(X)                                                                           \
     X(hit_tokens, COUNTER, 1, "cleave_kv_tier_hits_tokens_total",                                  \
@@ -165,10 +160,9 @@
     X(least_tokens, GAUGE, 1, "cleave_kv_tier_least_tokens",                                       \
       "Fewest tokens that are loaded and not computed; 4294967295 = computing always wins.")
 
-/* Copies of KV between GPU memory and host memory, and between GPUs: struct message_copies, which
- * is a part of struct message_stats and of struct message_process. /metrics shows only the part of
- * struct message_stats. out = from GPU memory to host memory; in = from host memory to GPU memory;
- * peer = to another process's GPU memory. X(bits, name, kind, group, factor, family, help) */
+/* Copies of KV between GPU memory and host memory, and between GPUs: struct message_copies. out =
+ * from GPU memory to host memory; in = from host memory to GPU memory; peer = to another process's
+ * GPU memory. X(bits, name, kind, group, factor, family, help) */
 #define COPY_COUNTERS(X)                                                                           \
     X(32, way, GAUGE, COPIES, 1, "cleave_kv_way",                                                  \
       "Where KV is and how it is sent: 0 = host memory; 1 = GPU memory, directly where the "       \
@@ -187,8 +181,8 @@
     X(64, peer_us, COUNTER, COPIES, 1e-6, "cleave_kv_ipc_seconds_total",                           \
       "Time of copies between GPU memories.")
 
-/* The load of one stage process: struct message_process. The counters begin at 0 when the stage
- * process starts. X(bits, name, kind, factor, family, help) */
+/* The load of one stage process: struct message_process. Counters begin at 0 when the stage process
+ * starts. X(bits, name, kind, factor, family, help) */
 #define PROCESS_COUNTERS(X)                                                                        \
     X(64, batches, COUNTER, 1, "cleave_stage_batches_total", "Batches that a stage computed.")     \
     X(64, rows, COUNTER, 1, "cleave_stage_rows_total", "Tokens in batches that a stage computed.") \
@@ -277,9 +271,9 @@
     X(day_tokens, GAUGE, "cleave_key_day_tokens",                                                  \
       "Prompt and answer tokens of an API key on this day (UTC).")
 
-/* Field declarations for the lists with the column `bits`. COUNTER_FIELD_32 declares the lines of
- * 32 bits, COUNTER_FIELD_64 the lines of 64 bits. A struct with lines of 32 bits declares these
- * first, then padding up to a multiple of eight bytes, then the lines of 64 bits. */
+/* Field declarations for the lists with the column `bits`: COUNTER_FIELD_32 for the lines of 32
+ * bits, COUNTER_FIELD_64 for the lines of 64 bits. A struct has first the fields of 32 bits, then
+ * padding up to a multiple of eight bytes, then the fields of 64 bits. */
 #define COUNTER_FIELD_32(bits, name, ...) COUNTER_FIELD_32_##bits(name)
 #define COUNTER_FIELD_32_32(name)         uint32_t name;
 #define COUNTER_FIELD_32_64(name)

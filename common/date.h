@@ -1,6 +1,6 @@
-/* date: dates as text, in the form of RFC 3339, such as 2027-01-31T18:00:00Z. server/ and events/
- * call the functions, on any thread. date_text writes UTC; date_parse takes offsets from UTC, but
- * no names of time zones. Neither knows leap seconds. */
+/* date: dates as text, in the form of RFC 3339, such as 2027-01-31T18:00:00Z. Any folder may call
+ * the functions, on any thread; they keep no state. They know no names of time zones and no leap
+ * seconds. */
 #ifndef COMMON_DATE_H
 #define COMMON_DATE_H
 

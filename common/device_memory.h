@@ -1,17 +1,14 @@
 /* device_memory: the memory of a GPU, which the host cannot read, as a table of functions that
  * allocate and copy this memory. compute/cuda/ implements the table; devices that use host memory
- * have no table. transport/ calls the functions to move KV and activations between processes,
- * machine/executor/local_staging.c to move KV to and from tiers, machine/draft.c to allocate the KV
- * memory of the draft model, and `cleave profile` and `cleave doctor` to measure. The host uses a
- * pointer into this memory only as a number: for offsets, and as an argument of these functions.
- * The functions start no computation (compute/operations.h does).
+ * have no table. machine/, transport/ and tools/ call the functions. The host uses a pointer into
+ * this memory only as a number: for offsets, and as an argument of these functions. The functions
+ * start no computation (compute/operations.h does).
  *
- * All calls for one struct device_memory are made on one thread. In a machine this is the event
- * loop thread; another thread computes on the device meanwhile. Copies run at the same time as
- * computations. Copies of one direction are done in the order in which they were queued. A copy
- * does not wait for computations. So the caller queues a copy from the device only after the device
- * has stored the data, and starts kernels that read copied data only after poll has reported the
- * copy as done. */
+ * One thread makes all calls for a struct device_memory (in a machine, the event loop thread);
+ * another thread may compute on the device meanwhile. Copies of one direction are done in the order
+ * in which they were queued. A copy does not wait for computations: queue a copy from the device
+ * only after the device has stored the data, and start kernels that read copied data only after
+ * poll has reported the copy as done. */
 #ifndef COMMON_DEVICE_MEMORY_H
 #define COMMON_DEVICE_MEMORY_H
 
@@ -26,8 +23,8 @@ enum device_direction { DEVICE_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_PEER, DEVICE_D
 
 #define DEVICE_HANDLE_BYTES_MAX 128 /* Most bytes of a handle. */
 
-/* Another process of the host needs a handle to open a piece of device memory. Only the backend
- * that made the handle can interpret the bytes of the handle. */
+/* With a handle, another process of the host opens a piece of device memory. Only the backend that
+ * made the handle can interpret its bytes. */
 struct device_handle {
     uint32_t bytes; /* Number of bytes of `data` that are used. */
     uint8_t data[DEVICE_HANDLE_BYTES_MAX];
@@ -67,16 +64,14 @@ struct device_memory_ops {
      * in the direction are done, or when the device has failed. */
     void (*signal_when_done)(void *self, enum device_direction direction);
     /* Returns the non-blocking eventfd that signal_when_done signals, for all directions. The
-     * device owns the descriptor. The caller resets the eventfd by reading from the descriptor. */
+     * device owns the descriptor; the caller reads from it to reset it. */
     int (*event_fd)(void *self);
     /* Stores the free bytes and the total bytes of the device's memory; 0 = unknown. */
     void (*memory_sizes)(void *self, uint64_t *free_out, uint64_t *total_out);
 
-    /* The four functions below share device memory between processes of this host. The memory of
-     * the other process is on this device, or on a device that this device can reach. All four are
-     * NULL if the backend cannot share memory. The driver keeps memory allocated while another
-     * process has the memory open, so pointers into a peer's memory stay valid when the peer
-     * ends. */
+    /* The four functions below share device memory between processes of this host. All four are
+     * NULL if the backend cannot share memory. Pointers into a peer's memory stay valid when the
+     * peer ends. */
 
     /* Makes a handle with which other processes can open the first `bytes` bytes of `memory`.
      * Returns ST_INVALID if `memory` was not returned by `allocate` or has less than `bytes` bytes,
@@ -86,17 +81,16 @@ struct device_memory_ops {
     /* Opens another process's memory. The caller may only pass the pointer to copy_to_peer and
      * close_peer. Returns ST_INVALID if the handle was not made by this backend or its memory does
      * not have `bytes` bytes, ST_UNSUPPORTED if the driver refuses to open the memory,
-     * ST_NO_RESOURCE if too many memories of peers are open, ST_IO if the device has failed. The
-     * device keeps working after all other errors. The call may take milliseconds. */
+     * ST_NO_RESOURCE if too many memories of peers are open, ST_IO if the device has failed. After
+     * the other errors the device works. The call may take milliseconds. */
     enum status (*open_peer)(void *self, const struct device_handle *handle, uint64_t bytes,
                              void **out, struct error *error);
     /* Waits for all queued copies of direction DEVICE_TO_PEER, and closes the memory. NULL is
      * fine. */
     void (*close_peer)(void *self, void *peer);
     /* Queues 1 to DEVICE_RUNS_MAX runs as one copy of direction DEVICE_TO_PEER. Returns the number
-     * of the copy; 0 = the device has failed. The runs of a copy are done in any order. When the
-     * copy is done, the caller informs the peer. Kernels that the peer starts after that read the
-     * copied data. `runs` need not stay valid after the call. */
+     * of the copy; 0 = the device has failed. The runs of a copy are done in any order. The peer
+     * learns of a copy only from the caller. `runs` need not stay valid after the call. */
     uint64_t (*copy_to_peer)(void *self, const struct device_run *runs, uint32_t count);
 };
 

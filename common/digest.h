@@ -1,8 +1,6 @@
-/* digest: a SHA-256 as a value, such as the digest of a model's files. model/file/, kvcache/tiers/
- * and tools/fetch/ compute digests; other folders compare digests or pass them on. server/api/ uses
- * hex_digit_value for the hashes of API keys, tools/fetch/ for URLs. The functions keep no state,
- * and any thread may call them. The functions are not for secrets: the time of digest_equal depends
- * on the bytes. The functions read no files. */
+/* digest: a SHA-256 as a value, such as the digest of a model's files. Any folder may call the
+ * functions, on any thread; they keep no state and read no files. They are not for secrets: the
+ * time of digest_equal depends on the bytes. */
 #ifndef COMMON_DIGEST_H
 #define COMMON_DIGEST_H
 
@@ -30,9 +28,8 @@ static inline bool digest_is_none(const struct digest *d)
     return digest_equal(d, &none);
 }
 
-/* Writes the digest as hexadecimal digits with a NUL at the end. If `capacity` is less than
- * DIGEST_TEXT_BYTES, writes only the first capacity - 1 digits. Requires an odd capacity. Returns
- * `out`. */
+/* Writes the digest as hexadecimal digits with a NUL at the end, or as many of the first digits as
+ * out[0..capacity) has room for. Requires an odd capacity. Returns `out`. */
 static inline char *digest_write(const struct digest *d, char *out, size_t capacity)
 {
     static const char digits[] = "0123456789abcdef";

@@ -1,8 +1,7 @@
 /* histogram: counts values in buckets, for the gateway's page /metrics (Prometheus).
- * server/metrics/ owns the histograms and makes every call on the gateway's event loop thread; a
- * histogram is not thread-safe. A histogram does not keep the values, and its bounds cannot change
- * after the first value. This part also computes a quantile of sorted values, for `cleave replay`;
- * quantile_of_sorted keeps no state. */
+ * server/metrics/ owns the histograms, on the gateway's event loop thread. A histogram is not
+ * thread-safe, and does not keep the values. tools/ call quantile_of_sorted, which keeps no
+ * state. */
 #ifndef COMMON_HISTOGRAM_H
 #define COMMON_HISTOGRAM_H
 

@@ -1,12 +1,11 @@
 /* layer_groups: which layers of a model share block tables, and how many KV blocks a request needs.
  * Layer l belongs to layer group l % count. All layers of a group read the same tokens: either all
  * earlier tokens, or only the tokens of an attention window. A request has one block table for each
- * group. The blocks of all groups come from one pool. A block holds `block_tokens` tokens of each
- * layer of its group.
+ * group. The blocks of all groups come from one block pool. A block holds `block_tokens` tokens of
+ * each layer of its group.
  *
- * Schedulers, pools, tiers, the simulator and `cleave partition` count blocks with these functions.
- * Code that reads or writes KV calls layer_groups_group_of. The functions keep no state, and any
- * thread may call them. They do not handle block ids (kvcache/kv_tables.h does).
+ * Any folder may call the functions, on any thread; they keep no state. They handle no block ids
+ * (kvcache/kv_tables.h does).
  *
  * Span i of a request is its tokens [i * block_tokens, (i + 1) * block_tokens). A group without a
  * window has a block for each span. A group with a window keeps blocks only for the latest `keep`
@@ -19,8 +18,7 @@
 
 #define LAYER_GROUPS_MAX 16 /* Most groups of a model. */
 
-/* Kinds of layers, by the KV that a layer keeps. The counts of KV bytes and of blocks are separate
- * for each kind. */
+/* Kinds of layers, by the KV that a layer keeps. */
 enum layer_kind {
     LAYER_FULL,   /* K and V of all tokens. */
     LAYER_WINDOW, /* K and V of the tokens of an attention window. */
@@ -33,7 +31,7 @@ const char *layer_kind_name(enum layer_kind kind);
 
 /* All zeros = one group without a window: every layer reads all tokens. */
 struct layer_groups {
-    uint32_t count;    /* Groups, up to LAYER_GROUPS_MAX; 0 = 1. */
+    uint32_t count;    /* Number of groups, up to LAYER_GROUPS_MAX; 0 = one group. */
     uint32_t windowed; /* Bit g: the layers of group g have a window. */
     /* Tokens of the window, including the token that reads the window; 0 = no window. */
     uint32_t window_tokens;
@@ -66,11 +64,9 @@ static inline enum layer_kind layer_groups_kind(const struct layer_groups *group
 /* Returns the kinds that the groups have: bit K is set for enum layer_kind K. */
 uint32_t layer_groups_kinds(const struct layer_groups *groups);
 
-/* Returns the number of rows in the KV memory of the layers [first_layer, end_layer), of which
- * there must be at least one. Row r, counted from the row of first_layer, has one layer of each
- * group: those with l / count == first_layer / count + r. Each block has room in every row and uses
- * the room for the layer of its group. The first and the last row can lack this layer; the room
- * then stays unused. */
+/* Returns the number of layer rows of the KV memory of the layers [first_layer, end_layer), at
+ * least one layer. A layer row has up to one layer of each group: the layers with equal l / count.
+ * A block has room in every layer row. Where its group has no layer, the room stays unused. */
 static inline uint32_t layer_groups_rows(const struct layer_groups *groups, uint32_t first_layer,
                                          uint32_t end_layer)
 {
@@ -95,9 +91,8 @@ uint32_t layer_groups_spans_kept(const struct layer_groups *groups, uint32_t blo
 uint32_t layer_groups_blocks(const struct layer_groups *groups, uint32_t spans, uint32_t keep);
 
 /* Returns the KV memory of a request with `tokens` tokens. The unit is the memory of one token in
- * all layers. For a model without windows, the result is `tokens`. For a model with windows, the
- * result is the memory of the request's blocks, rounded up to whole units. `keep` is the result of
- * layer_groups_spans_kept. */
+ * all layers. Without windows, the result is `tokens`; with windows, the memory of the request's
+ * blocks, rounded up. `keep` is the result of layer_groups_spans_kept. */
 uint64_t layer_groups_tokens(const struct layer_groups *groups, uint32_t block_tokens,
                              uint64_t tokens, uint32_t keep);
 
@@ -112,15 +107,14 @@ uint32_t layer_groups_blocks_to_take(const struct layer_groups *groups, uint32_t
  * no bound, because every group has a window. */
 uint32_t layer_groups_spans_max(const struct layer_groups *groups, uint32_t blocks, uint32_t keep);
 
-/* Returns the first span that the token at position `position` reads in a group with a window; 0 if
+/* Returns the first span that the token at `position` (from 0) reads in a group with a window; 0 if
  * no group has a window. */
 uint32_t layer_groups_window_first(const struct layer_groups *groups, uint32_t block_tokens,
                                    uint32_t position);
 
-/* Returns the first span that a group with a window still needs when a prompt of prompt_tokens
- * tokens has been computed; 0 if no group has a window. The answer's tokens do not read earlier
- * spans. A machine that takes the answer over does not either: it computes only the prompt's tokens
- * after the last full block again. */
+/* Returns the first span of a group with a window that is read after a prompt of prompt_tokens
+ * tokens has been computed: by the answer, or by a machine that takes the answer over and computes
+ * the tokens after the prompt's last full span again. 0 if no group has a window. */
 static inline uint32_t layer_groups_answer_first(const struct layer_groups *groups,
                                                  uint32_t block_tokens, uint32_t prompt_tokens)
 {

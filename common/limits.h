@@ -1,14 +1,13 @@
 /* limits: bounds that are fixed when cleave is built: bounds that several folders share, and the
- * bounds of API requests and API keys. Any folder may use them. Each constant is a maximum, unless
- * its name ends in _MIN; the comment names the bounded quantity. Constants only: no code, no
- * threads. Other bounds that only one part needs are in the header of this part. Bounds that an
- * operator may want to change are keys of the config file (config/config.h). */
+ * bounds of API requests and API keys. Any folder may use them. A constant is a maximum, unless its
+ * name ends in _MIN; the comment names the bounded quantity. Constants only: no code, no threads.
+ * Bounds that an operator may want to change are keys of the config file (config/config.h). */
 #ifndef COMMON_LIMITS_H
 #define COMMON_LIMITS_H
 
 #define LIMIT_NAME_BYTES    32   /* A machine's name with its NUL; a multiple of 8. */
 #define LIMIT_ADDRESS_BYTES 128  /* "host:port" with its NUL. */
-#define LIMIT_USER_BYTES    128  /* A user's name in etcd with its NUL. */
+#define LIMIT_USER_BYTES    128  /* A user's name in etcd or the store, with its NUL. */
 #define LIMIT_PATH_BYTES    1024 /* A file path with its NUL. */
 /* Machines of a cluster. The gateway's memory for links grows with the square of this number. */
 #define LIMIT_MACHINES       256
@@ -68,7 +67,7 @@
  * busy. */
 #define LIMIT_BATCHES_IN_FLIGHT 64
 
-/* The id of a request with its NUL. The client or the gateway has chosen the id. */
+/* The id of a request, from the client or the gateway, with its NUL. */
 #define LIMIT_CLIENT_ID_BYTES 136
 
 #endif

@@ -1,8 +1,6 @@
 /* line_ring: keeps the latest lines of text in a fixed amount of memory. A new line replaces the
- * oldest lines. Two parts own a ring: the log (log.h) for its lines, and the gateway
- * (server/gateway/events.c) for events of requests and machines. A ring is not thread-safe: the
- * owner makes every call on one thread, as the gateway does, or holds a lock, as the log does. A
- * ring does no I/O. */
+ * oldest lines. The log (log.h) and server/gateway/ own rings. A ring is not thread-safe: the owner
+ * makes all calls on one thread, or holds a lock. A ring does no I/O. */
 #ifndef COMMON_LINE_RING_H
 #define COMMON_LINE_RING_H
 

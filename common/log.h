@@ -1,19 +1,16 @@
 /* log: writes lines to stderr. A line has date and time (UTC, RFC 3339), level, process and text
- * (`request 42 machine prompt-0 died, resumes at token 17`). machine/ and server/ call log_line and
- * its macros, on any thread; the other folders return a status instead. The log opens no files and
- * rotates nothing. With the format LOG_JSON, each line is a JSON object:
+ * (`request 42 machine prompt-0 died, resumes at token 17`). machine/ and server/ write lines, on
+ * any thread; the other folders return a status instead. The log has no files. With the format
+ * LOG_JSON, a line is a JSON object:
  *
  *   {"time":"2026-11-26T10:00:00.123Z","level":"info","process":"prompt-0","text":"…"}
  *   {"time":…,"level":…,"process":…,"audit":{…}}                       (log_object)
  *
- * A line is written as a whole or not at all, without waiting. If stderr does not take a line at
- * once, the line is lost, and the next line that stderr takes reports the number of lost lines. All
- * lines with the same format string share one budget: at most 1,000 lines at once, and 100 lines a
- * second on average. Lines beyond the budget are not written, and the next line within the budget
- * reports their number. (Two format strings whose hashes are equal share one budget.) Lines of
- * log_audit have no budget. A text is cut after about 1,000 bytes. Control characters are written
- * as \xNN, in JSON as \u00NN. If stderr is systemd's journal, each line begins with its priority,
- * such as <6>, which the journal removes. */
+ * The log does not wait: a line that stderr does not take at once is lost, and the next line
+ * reports the number of lost lines. The lines of a format string share a budget: 1,000 lines at
+ * once, and 100 lines a second on average. Lines beyond the budget are not written; the next line
+ * within the budget reports their number. A text is cut after about 1,000 bytes. Control characters
+ * are written as \xNN, in JSON as \u00NN. */
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
 
@@ -35,36 +32,33 @@ enum log_format { LOG_TEXT, LOG_JSON };
  * marks and backslashes in it become "?". Requires that no other thread exists. */
 void log_open(const char *process_name, enum log_level minimum);
 
-/* log_level_set changes the lowest level that is written. log_format_set changes the form of the
- * lines; before the first call, the form is LOG_TEXT. Any thread may call these functions at any
- * time. */
+/* Changes the lowest level that is written. Any thread may call it. */
 void log_level_set(enum log_level minimum);
+/* Changes the form of the lines, at first LOG_TEXT. Any thread may call it. */
 void log_format_set(enum log_format format);
 /* Returns the lowest level that is written. */
 enum log_level log_level_min(void);
 
 /* After this call, the log keeps the latest lines in memory, up to `bytes` bytes, for
- * log_kept_write. Lines that stderr does not take are kept too. If an allocation fails, no lines
- * are kept. Requires that log_keep was not called before and that no other thread exists. */
+ * log_kept_write, also lines that stderr does not take. If memory is short, no lines are kept. Call
+ * it once, before other threads exist. */
 void log_keep(size_t bytes);
 struct text;
 /* Appends the kept lines to *out, each with a line feed at its end. Any thread may call it. */
 void log_kept_write(struct text *out);
 
-/* Writes one line, unless its level is too low, the budget of its format string is used up, or
- * stderr does not take the line at once. The caller does not learn which. */
+/* Writes one line, if its level is high enough and the budget of its format string is not used
+ * up. */
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Writes one line of level "info", even if the lowest level is higher, and without a budget. The
- * line is still lost if stderr does not take it at once. Only for actions of administrators, which
- * other clients cannot cause, and for lines that the config asks for (one line for each answer). */
+/* Writes one line of level "info", even if the lowest level is higher, and without a budget. Only
+ * for actions of administrators, and for lines that the config asks for. */
 void log_audit(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Writes a line whose content is a JSON object: `NAME: {…}`, or with LOG_JSON the member NAME.
- * Writes `{}` instead of an object of more than LOG_OBJECT_BYTES. If `limited` is true, writes the
- * line only if its level is high enough and the budget of `name` is not used up; if false, always,
- * as log_audit does. Requires that `name` is a string constant and that `json` is valid JSON
- * without line feeds. */
+ * Writes `{}` instead of an object of more than LOG_OBJECT_BYTES. limited: writes the line only if
+ * its level is high enough and the budget of `name` is not used up; false = always. Requires that
+ * `name` is a string constant and that `json` is valid JSON without line feeds. */
 #define LOG_OBJECT_BYTES 3600
 void log_object(enum log_level level, bool limited, const char *name, const char *json,
                 size_t bytes);

@@ -1,6 +1,6 @@
 /* memory: how much host memory this process may still use, and how much it uses now. Any folder may
- * call the functions, on any thread; they keep no state. They read files of the kernel. They
- * allocate and limit no memory, and do not know the memory of GPUs (device_memory.h). */
+ * call the functions, on any thread; they keep no state. They do not know the memory of GPUs
+ * (device_memory.h). */
 #ifndef COMMON_MEMORY_H
 #define COMMON_MEMORY_H
 

@@ -1,8 +1,7 @@
 /* options: parses the command line of a subcommand by a table of options (name, type, field, help),
- * and prints the help from the same table. Each subcommand of cleave calls the functions on its
- * main thread; `cleave serve` calls options_read again when it reloads its config. Benchmarks do
- * not use this part. The functions keep no state. They do not know the keys of the config: the
- * texts of `--set` are ordinary options, which the subcommand passes to config/config.h.
+ * and prints the help from this table. The subcommands of cleave call the functions on their main
+ * threads; the functions keep no state. They do not know the keys of the config: `--set` is an
+ * ordinary option, whose texts the subcommand passes to config/config.h.
  *
  * An option is `--name value`, `--name=value`, or `--name` for a flag. A value that begins with
  * "--" needs the form with "=". An argument "-" is an operand. After the argument `--`, all
@@ -55,7 +54,7 @@ struct option_entry {
     const char *value_name; /* Name of the value in the help, such as "FILE"; NULL = a flag. */
     enum option_type type;
     size_t offset;    /* Offset of the field in the caller's struct. */
-    double low, high; /* Range of a number. OPTION_TEXTS: `high` = most texts in the field. */
+    double low, high; /* Range of a number; OPTION_TEXTS: `high` = most texts in the field. */
     const char *choices[OPTION_CHOICES_MAX + 1]; /* Allowed texts, then NULL; none = any text. */
     const char *default_value;                   /* NULL = the field keeps its value. */
     const char *help; /* The help's text; choices and default value are printed after it. */
@@ -83,17 +82,15 @@ struct option_table {
     void (*help_more)(FILE *out); /* Prints further text at the end of the help; NULL = none. */
 };
 
-/* If -h or --help is given, prints the help on standard output. If --version is given, prints the
- * release. If --help=json is given, prints the table, from which man pages and completions are
- * made. Otherwise calls options_read, and options_fail after an error. Returns -1 if the subcommand
- * must continue; else the exit status of the process. */
+/* Prints on standard output the help for -h or --help, the release for --version, and the table for
+ * --help=json. Without these options, calls options_read, and options_fail after an error. Returns
+ * -1 if the subcommand must continue; else the exit status of the process. */
 int options_start(const struct option_table *table, int argc, char **argv, void *out);
 
 /* Sets the fields of *out to the default values, then to the values in argv[1] to argv[argc - 1].
  * Then calls the table's check. Requires that the fields of operands are NULL and that the counts
  * of OPTION_TEXTS and OPTION_WHOLES are 0. Returns ST_USAGE if an argument is wrong or a required
- * operand is missing, or an error of the check. The error names the option, its value and the
- * allowed values. After an error, some fields may have been set. */
+ * operand is missing, or an error of the check. After an error, some fields may have been set. */
 enum status options_read(const struct option_table *table, int argc, char **argv, void *out,
                          struct error *error);
 

@@ -1,9 +1,7 @@
 /* parent: makes the kernel signal a process when its parent (the process that started it) ends. A
- * new child process calls one of the two functions on its first thread. A child that runs no other
- * program (of tools/doctor/, tools/profile/ and bench/) calls parent_end_signal_set right after
- * fork. A `cleave machine` that another cleave process has started calls
- * parent_end_signal_set_by_pipe after exec. The functions keep no state. They neither start
- * children nor wait for children (host/child.h starts `cleave machine`). */
+ * new child process calls one of the two functions on its first thread: machines and stage
+ * processes do, and child processes of tools/ and bench/. The functions keep no state. They neither
+ * start children nor wait for children (host/child.h starts `cleave machine`). */
 #ifndef COMMON_PARENT_H
 #define COMMON_PARENT_H
 

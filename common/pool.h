@@ -1,7 +1,7 @@
-/* pool: the pools that a machine can belong to, and the names of the pools in config files, log
- * lines, metrics and etcd. The numbers of the enum are part of messages, event logs and the config
- * table: do not reorder them. Any folder may call the functions, on any thread; they keep no state.
- * They do not know which machine is in which pool (server/fleet/fleet.h does). */
+/* pool: the pools that a machine can belong to, and their names. The numbers of the enum are in
+ * messages and event logs: do not reorder them. Any folder may call the functions, on any thread;
+ * they keep no state. They do not know which machine is in which pool (server/fleet/fleet.h
+ * does). */
 #ifndef COMMON_POOL_H
 #define COMMON_POOL_H
 

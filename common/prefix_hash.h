@@ -1,19 +1,14 @@
-/* prefix_hash: a hash of a sequence of tokens. Every process computes the same hash for the same
- * tokens. The prefix cache (kvcache/kv_prefix.c) hashes the prefixes that a machine holds. The
- * machine reports the hashes (machine/prefixes.c). The gateway compares the hashes with those of a
- * prompt (server/gateway/schedule.c), and also recognises repeated requests by a hash. The
- * simulator (tools/simulate/) hashes one number for each block instead of tokens. The functions
- * keep no state, and any thread may call them. Two different prefixes can have the same hash. Then
- * the gateway may choose a worse machine, but the answer is right, because the prefix cache also
- * compares salt and tokens. */
+/* prefix_hash: a hash of a sequence of tokens, equal in all processes (FORMAT_PREFIX_HASH). The
+ * gateway compares the hashes of a prompt with those that machines report for cached prefixes. The
+ * functions keep no state, and any thread may call them. Two different prefixes can have one hash:
+ * compare salt and tokens where the answer depends on it (kvcache/kv_prefix.c). */
 #ifndef COMMON_PREFIX_HASH_H
 #define COMMON_PREFIX_HASH_H
 
 #include "common/random.h"
 
 /* Returns the hash of a sequence that ends with the `count` tokens `tokens`. `hash` is the hash of
- * the tokens before `tokens`. If the sequence has no other tokens, `hash` is the request's salt (0
- * = no salt). */
+ * the tokens before them; for the first tokens, the request's salt (0 = no salt). */
 static inline uint64_t prefix_hash(uint64_t hash, const uint32_t *tokens, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)

@@ -1,14 +1,12 @@
-/* random: random numbers that are computed from a key and a counter. The same key and counter give
- * the same number, independent of earlier draws, of the machine and of the batch. Samplers, hashes
- * and synthetic workloads use the functions, on any thread. The functions keep no state. They apply
- * SplitMix64's finaliser (Steele et al., OOPSLA 2014) to key and counter. They are not for secrets
- * (secret_random is). */
+/* random: random numbers that are computed from a key and a counter: equal keys and counters give
+ * equal numbers on all machines. Any folder may call the functions, on any thread; they keep no
+ * state. They are not for secrets (secret_random is). */
 #ifndef COMMON_RANDOM_H
 #define COMMON_RANDOM_H
 
 #include <stdint.h>
 
-/* SplitMix64's finaliser: different x give different results. */
+/* SplitMix64's finaliser (Steele et al., OOPSLA 2014): different x give different results. */
 static inline uint64_t random_mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;

@@ -31,18 +31,16 @@ void secret_mac(const void *key, size_t key_bytes, const struct secret_piece *pi
  * depend on the contents. */
 bool secret_bytes_equal(const void *a, const void *b, size_t bytes);
 
-/* Fills `out` with random bytes from the kernel (getrandom), good enough for keys and nonces.
- * Aborts the process if the kernel returns an error. */
+/* Fills `out` with random bytes from the kernel, for keys and nonces. Aborts the process if the
+ * kernel returns an error. */
 void secret_random(void *out, size_t bytes);
 
 /* Overwrites memory with zeros. The compiler cannot remove the call. NULL is fine. */
 void secret_wipe(void *data, size_t bytes);
 
-/* Stops core dumps of this process and of the processes that this process starts later, because a
- * core dump would contain keys and prompts. Sets the soft limit RLIMIT_CORE to 1 byte. If the hard
- * limit is 0, the function changes nothing: the kernel then writes no core files, but may pass core
- * dumps to a program (core(5)). Returns ST_IO if the kernel does not change the limit: core dumps
- * then stay possible. */
+/* Stops core dumps, which would contain keys and prompts, of this process and of processes that it
+ * starts later. If the hard limit RLIMIT_CORE is 0, the kernel may still pass core dumps to a
+ * program (core(5)). Returns ST_IO if the kernel does not change the limit. */
 enum status secret_core_dumps_stop(struct error *error);
 
 /* Opens a file with secret content for reading. The file must be a regular file of at most

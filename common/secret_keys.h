@@ -1,15 +1,9 @@
 /* secret_keys: the cluster keys of a process: one key, or several keys while an operator replaces
- * the key. A process connects with its first key, and accepts a peer that has any of the keys. A
- * process has its keys from one of these places:
- * - a key file, which `cleave serve` and `cleave machine` read again when they reload;
- * - the process that started it (host/child.h);
- * - itself: without a key file, `cleave serve` makes a random key if all machines are on its host
- *   and listen on loopback addresses, and etcd is not used. `cleave doctor` makes keys for its
- *   tests.
- *
- * transport/ proves and checks the keys. machine/tiers.c also uses these functions, for the key of
- * stored KV. The functions keep no state, and any thread may call them. They do not watch the file,
- * and encrypt nothing. */
+ * the key. A process connects with its first key, and accepts a peer that has any of the keys. It
+ * gets its keys from a key file or from the process that started it (host/child.h), or makes a
+ * random key. The key of stored KV has this form, too. Any folder may call the functions, on any
+ * thread; they keep no state. They do not watch the file, encrypt nothing, and do not prove keys to
+ * peers (transport/ does). */
 #ifndef COMMON_SECRET_KEYS_H
 #define COMMON_SECRET_KEYS_H
 
@@ -21,13 +15,12 @@
 
 struct secret_key {
     uint8_t bytes[SECRET_HASH_BYTES];
-    /* The first bytes of a keyed hash (secret_mac) of a constant. The id is not secret: the id
-     * identifies the key on the network and in logs. */
+    /* Identifies the key on the network and in logs. Not secret. */
     uint8_t id[SECRET_KEY_ID_BYTES];
 };
 
 struct secret_keys {
-    uint32_t count; /* 1 to SECRET_KEYS_MAX; 0 = none. */
+    uint32_t count; /* Number of keys; 0 = none. */
     struct secret_key keys[SECRET_KEYS_MAX];
 };
 
@@ -49,8 +42,7 @@ enum status secret_keys_parse(const char *text, size_t bytes, const char *path,
  * secret_keys_parse. Returns the errors of both. */
 enum status secret_keys_read(const char *path, struct secret_keys *out, struct error *error);
 /* Reads the key file of a running process again. Returns the errors of secret_keys_read, and
- * ST_INVALID if the file has none of the keys in `present`: other processes would then refuse every
- * connection. */
+ * ST_INVALID if the file has none of the keys in `present`. */
 enum status secret_keys_read_again(const char *path, const struct secret_keys *present,
                                    struct secret_keys *out, struct error *error);
 

@@ -1,9 +1,7 @@
-/* siphash: SipHash-2-4 (Aumasson and Bernstein, 2012), a hash with a key. model/file/gguf_parse.c
- * hashes the names in a model file with a secret key, for a hash table: the author of the file does
- * not know the key, and so cannot choose names with equal hashes. kvcache/tiers/ uses siphash with
- * keys that are not secret, for checksums of stored KV. The hash depends on the byte order of the
- * processor. The functions keep no state, and any thread may call them. They make no keys.
- * common/digest.h computes the digests of files. */
+/* siphash: SipHash-2-4 (Aumasson and Bernstein, 2012), a hash with a key. With a secret key, an
+ * author of data cannot choose data with equal hashes; with a known key, the hash is a checksum.
+ * The hash depends on the byte order of the processor. Any folder may call siphash, on any thread;
+ * it keeps no state and makes no keys. common/digest.h computes the digests of files. */
 #ifndef COMMON_SIPHASH_H
 #define COMMON_SIPHASH_H
 

@@ -1,8 +1,7 @@
-/* status: the result type of functions that can fail, and the text that explains a failure. Every
- * folder uses both. 0 = done, > 0 = in progress, < 0 = failed. ST_NO_RESOURCE (a full pool, a full
- * queue) is not a fault: callers expect it. Folders that do not log (log.h) return a status and
- * fill in a `struct error`, which the caller owns. Any thread may call the functions; they keep no
- * state and write no logs. */
+/* status: the result type of functions that can fail, and the text that explains a failure. 0 =
+ * done, > 0 = in progress, < 0 = failed. A function that fails returns a status and fills in a
+ * `struct error`, which the caller owns. Any folder may call the functions, on any thread; they
+ * keep no state and write no logs. */
 #ifndef COMMON_STATUS_H
 #define COMMON_STATUS_H
 

@@ -1,9 +1,7 @@
-/* text: a growing byte buffer with JSON escaping, and a check of UTF-8. Any folder may use texts,
- * for example for response bodies, the page /metrics and lines of the event log. An owner that
- * clears and reuses a text allocates nothing when the buffer is large enough. After a failed
- * allocation the text is broken: further appends do nothing, so callers check `broken` once, after
- * the last append. A text is not thread-safe: one thread at a time uses a text, and the owner may
- * pass the text to another thread. The functions parse no JSON and do no I/O. */
+/* text: a growing byte buffer with JSON escaping, and a check of UTF-8. Any folder may use texts.
+ * After a failed allocation the text is broken: further appends do nothing, so callers check
+ * `broken` once, after the last append. A text is not thread-safe: one thread at a time uses a
+ * text. The functions parse no JSON and do no I/O. */
 #ifndef COMMON_TEXT_H
 #define COMMON_TEXT_H
 
@@ -21,14 +19,14 @@ struct text {
 
 /* Frees the memory. The text is then empty, not broken, and may be used again. */
 void text_done(struct text *text);
-/* Makes the text empty. It keeps its memory, and a broken text stays broken. */
+/* Makes the text empty. The text keeps its memory. A broken text stays broken. */
 static inline void text_clear(struct text *text)
 {
     text->bytes = 0;
 }
 
-/* text_add appends bytes; text_string_add a NUL-terminated string; text_number_add a number in
- * decimal; text_format_add a text that is formatted as by printf. */
+/* These functions append bytes, a NUL-terminated string, a decimal number, or a text that is
+ * formatted as by printf. */
 void text_add(struct text *text, const char *data, size_t bytes);
 void text_string_add(struct text *text, const char *string);
 void text_number_add(struct text *text, uint64_t number);
@@ -37,9 +35,9 @@ void text_format_add(struct text *text, const char *format, ...)
 /* Appends a natural logarithm as a JSON number. Infinities and NaN become -9999, because JSON has
  * no such numbers. */
 void text_add_logprob(struct text *text, float logprob);
-/* Appends the data as a JSON string, with quotation marks and escapes. Replaces data that is not
- * UTF-8: a character whose last bytes are missing becomes one U+FFFD, and each other byte that is
- * not UTF-8 becomes one U+FFFD. `data` may be NULL if `bytes` is 0. */
+/* Appends the data as a JSON string, with quotation marks and escapes. U+FFFD replaces a character
+ * whose last bytes are missing, and any other byte that is not UTF-8. `data` may be NULL if `bytes`
+ * is 0. */
 void text_add_json_string(struct text *text, const char *data, size_t bytes);
 
 /* Returns the offset of the first byte that does not belong to a valid UTF-8 character; `bytes` if

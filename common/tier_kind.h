@@ -23,10 +23,9 @@ static inline const char *tier_kind_name(enum tier_kind kind)
     return names[kind];
 }
 
-/* Returns true if a machine whose home pool is `home` stores KV in its tier of this kind. All
- * machines read the store, so every machine stores KV there. Only the machine itself reads its
- * memory tier and its file tier. A machine whose home pool is the token pool seldom computes
- * prompts, so it stores nothing in these two tiers. */
+/* Returns true if a machine whose home pool is `home` stores KV in its tier of this kind. A machine
+ * of the token pool, which seldom computes prompts, stores KV only in the store, which all machines
+ * read. */
 static inline bool tier_kind_stores(enum tier_kind kind, enum pool home)
 {
     return kind == TIER_KIND_STORE || home != POOL_TOKEN;

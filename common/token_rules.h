@@ -1,10 +1,8 @@
 /* token_rules: the rules of one request that name tokens: biases, allowed tokens and forbidden
- * sequences. The rules are one array of words (uint32_t), so that messages can carry them and
- * requests can copy them. The gateway makes the words (server/api/logit_words.c). The receiver of a
- * message checks the words (transport/message.c, machine/executor/stage_contexts.c). The engine
- * applies the rules to logits (model/forward/logit_edits.h). The functions keep no state, and any
- * thread may call them. They do not check the words against a vocabulary: logit_edits ignores ids
- * that its model lacks.
+ * sequences. The rules are one array of words (uint32_t), so that messages can carry them. The
+ * gateway makes the words; the receiver of a message checks them; model/forward/logit_edits.h
+ * applies the rules to logits. The functions keep no state, and any thread may call them. They do
+ * not check the words against a vocabulary.
  *
  * The words are, in this order:
  *   bias_count, allowed_count and forbidden_words of struct token_rules,
@@ -28,10 +26,9 @@ struct token_rules {
     const uint32_t *forbidden;
 };
 
-/* Checks words[0..count) and stores their parts. Does not check the order of the allowed ids,
- * because no reader relies on this order. Returns ST_INVALID if a count or a length is wrong or
- * above its limit (common/limits.h), or if a bias is not from -LIMIT_LOGIT_BIAS to
- * LIMIT_LOGIT_BIAS; *out then has no rules. */
+/* Checks words[0..count), except the order of the allowed ids, and stores their parts. Returns
+ * ST_INVALID if a count or a length is wrong or above its limit (common/limits.h), or if a bias is
+ * not from -LIMIT_LOGIT_BIAS to LIMIT_LOGIT_BIAS; *out then has no rules. */
 enum status token_rules_check(const uint32_t *words, uint32_t count, struct token_rules *out,
                               struct error *error);
 
@@ -45,11 +42,10 @@ struct token_rules_words {
     uint32_t count;
 };
 
-/* Makes the words of rules: bias_count biases, allowed_count allowed ids, and forbidden sequences
- * of forbidden_words words in all, each part in the form described above. `allowed` may have any
- * order and repeated ids; the function sorts `allowed` in place. Without rules, *out has no words.
- * Returns ST_NO_MEMORY, or ST_TOO_LARGE if a count is above its limit (common/limits.h); *out then
- * has no rules. The caller frees out->words. */
+/* Makes the words of rules from their parts, in the form described above. `allowed` may have any
+ * order and repeated ids; the function sorts it in place. Without rules, *out has no words. Returns
+ * ST_NO_MEMORY, or ST_TOO_LARGE if a count is above its limit (common/limits.h); *out then has no
+ * words. The caller frees out->words. */
 enum status token_rules_make(const uint32_t *biases, uint32_t bias_count, uint32_t *allowed,
                              uint32_t allowed_count, const uint32_t *forbidden,
                              uint32_t forbidden_words, struct token_rules_words *out);

@@ -1,7 +1,6 @@
-/* batch: the rows that a device computes together, and the sequences that the rows belong to.
- * machine/, `cleave profile` and bench-engine fill in a batch and own its arrays. The forward pass
- * (model/forward/) passes the batch, or a part of the batch, to the backend. Backends only read
- * batches. Data only: no functions, no threads. A batch has no activations and no request ids. */
+/* batch: the rows that a device computes together, and the sequences that the rows belong to. The
+ * caller of an operation fills in a batch and owns its arrays; backends only read the batch, during
+ * the call. Data only: no functions, no threads. A batch has no activations and no request ids. */
 #ifndef COMPUTE_BATCH_H
 #define COMPUTE_BATCH_H
 
@@ -17,20 +16,17 @@ struct compute_sequence {
     uint32_t first_position;
     uint32_t adapter; /* 1 + the index of the low-rank adapter; 0 = none (compute/low_rank.h). */
     /* Block ids: block blocks[i] holds the KV of positions i * block_tokens to (i + 1) *
-     * block_tokens - 1. The caller owns the array. A backend reads the array only during the call
-     * that gets the batch. */
+     * block_tokens - 1. The caller owns the array. */
     const uint32_t *blocks;
     /* Entries from the block table of one layer group (common/layer_groups.h) to the table of the
-     * next: the table of group g begins at blocks + g * group_stride. Only model/forward/ reads
-     * this field: for each layer, it passes to the backend a batch whose `blocks` are the tables of
-     * the layer's group. */
+     * next: the table of group g begins at blocks + g * group_stride. Backends do not read this
+     * field: they use `blocks` as it is. */
     uint32_t group_stride;
 };
 
 struct compute_batch {
-    /* Number of rows, with padding. Rows after the rows of the last sequence are padding
-     * (compute_steps_ops.padded_rows): they may hold any values, and their K and V are not
-     * stored. */
+    /* Number of rows, with padding: rows after the rows of the last sequence, which may hold any
+     * values (compute_steps_ops.padded_rows). K and V of padding are not stored. */
     uint32_t row_count;
     uint32_t sequence_count;
     const struct compute_sequence *sequences; /* Ordered by first_row, without gaps. */

@@ -1,17 +1,11 @@
 /* experts: an optional ability of a backend: layers whose feed-forward is a mixture of experts.
  * Each row of a batch chooses a few of a layer's experts by scores, which come from the product of
  * the row and the router's matrix. Each chosen expert's result is multiplied by the expert's weight
- * for this row, and the products are added. The caller owns the matrices. The caller also computes
- * the router's product and, as an ordinary feed-forward, the shared experts.
+ * for this row, and the products are added in the order of the experts' numbers. So a row's result
+ * does not depend on the other rows.
  *
- * model/forward/ makes every call, on the one thread that uses the `struct compute` (compute.h): in
- * a machine, the event loop thread opens, prepares (steps.h) and closes, and the engine thread
- * computes. Models with experts do not run in lanes. A CPU has finished `run` and `row_gate` when
- * they return. A GPU only queues them, and compute_ops.check returns their errors.
- *
- * On CPUs and GPUs a row's result does not depend on the other rows: the results of the row's
- * experts are added in the order of the experts' numbers. Only the matrices of chosen experts are
- * read. */
+ * model/forward/ calls the functions (compute.h says on which threads), owns the matrices, and
+ * computes the router's product and, as an ordinary feed-forward, the shared experts. */
 #ifndef COMPUTE_EXPERTS_H
 #define COMPUTE_EXPERTS_H
 
@@ -47,19 +41,18 @@ struct compute_routing {
     const float *choice_bias;
 };
 
-/* What an expert does with the products of gate and up, before the product with down. If `limit`
- * is 0: activation(gate) * up. If `limit` is above 0: g * sigmoid(alpha * g) * (u + 1), where
- * g = min(gate, limit) and u is `up` limited to ±limit; `alpha` is then above 0, and `activation`
- * must be COMPUTE_SILU. */
+/* What an expert computes from the products of gate and up, before the product with down. If
+ * `limit` is 0: activation(gate) * up. If `limit` is above 0: g * sigmoid(alpha * g) * (u + 1),
+ * where g is min(gate, limit) and u is `up` limited to ±limit. A `limit` above 0 requires alpha > 0
+ * and COMPUTE_SILU. */
 struct compute_gate {
     enum compute_activation activation;
     float limit, alpha;
 };
 
-/* The experts of one layer that this process has: [first, first + count) of routing.experts. Expert
- * first + i has the matrices gate[i] and up[i] of [ffn × hidden], and down[i] of [hidden × ffn].
- * `open` copies the arrays of pointers; the matrices, the biases and routing.choice_bias must stay
- * valid until `close`. */
+/* The experts of one layer that this process has. Expert first + i has the matrices gate[i] and
+ * up[i] of [ffn × hidden], and down[i] of [hidden × ffn]. `open` copies the arrays of pointers; the
+ * matrices, the biases and routing.choice_bias must stay valid until `close`. */
 struct compute_experts_options {
     struct compute_routing routing;
     struct compute_gate gate_kind;
@@ -67,7 +60,8 @@ struct compute_experts_options {
     uint32_t hidden;       /* Columns of gate and up. */
     uint32_t ffn;          /* Rows of gate and up. */
     const struct compute_matrix *const *gate, *const *up, *const *down;
-    /* In device memory: [count × ffn], [count × ffn], [count × hidden]; NULL = none. */
+    /* In device memory: gate_bias and up_bias are [count × ffn], down_bias is [count × hidden];
+     * NULL = none. */
     const float *gate_bias, *up_bias, *down_bias;
 };
 
@@ -77,7 +71,8 @@ struct compute_experts_workspace_options {
     uint32_t rows_max;      /* Most rows of a call of `run`. */
     uint32_t experts, used; /* As in struct compute_routing. */
     uint32_t hidden, ffn;   /* As in struct compute_experts_options. */
-    /* The OR of compute_ops.matrix_needs of all gate and up matrices, and of all down matrices. */
+    /* Forms of activations. needs_gate_up: the OR of compute_ops.matrix_needs of all gate and up
+     * matrices; needs_down: the OR of all down matrices. Both may add COMPUTE_NEEDS_REFINED. */
     unsigned needs_gate_up, needs_down;
 };
 
@@ -104,8 +99,7 @@ struct compute_experts_ops {
     void (*run)(struct compute *c, const struct compute_experts *e,
                 struct compute_experts_workspace *workspace, const float *router_product,
                 const struct compute_activations *a, uint32_t row_count, bool add, float *y);
-    /* Multiplies row r of x [row_count × cols] by sigmoid(gates[r]). For models that weigh the
-     * result of the shared experts in each row. */
+    /* Multiplies row r of x [row_count × cols] by sigmoid(gates[r]). */
     void (*row_gate)(struct compute *c, const float *gates, uint32_t row_count, uint32_t cols,
                      float *x);
 };

@@ -2,10 +2,9 @@
  * each with a slice of every layer (tensor parallelism). The backends cpu/ and wait/ connect ranks
  * on one host (meeting.h), the backend cuda/ connects ranks by NCCL.
  *
- * A machine calls id_make on its event loop thread, `cleave profile` on its main thread. In both,
- * the engine thread calls `join` and, in the forward pass, sum, sum_add, norm and gather. If a rank
- * dies, compute_ops.check returns an error on the other ranks. A group never gets other members:
- * after a failure, the processes of all ranks end. This part does not send the id to the ranks. */
+ * compute.h says on which threads the functions are called. If a rank dies, compute_ops.check
+ * returns an error on the other ranks. A failed group cannot be repaired: the processes of all
+ * ranks must end. This part does not send the id to the ranks. */
 #ifndef COMPUTE_GROUP_H
 #define COMPUTE_GROUP_H
 
@@ -31,19 +30,19 @@ struct compute_group_norm {
 
 struct compute_group_ops {
     /* Makes the id of a new group. Only rank 0 calls id_make; the caller sends id_out to all ranks.
-     * On failure *error has the reason of the system (CPU) or of NCCL (CUDA). */
+     * On failure, *error has the reason. */
     enum status (*id_make)(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
                            struct error *error);
-    /* Joins the group `id` as rank `rank` of `ranks`. Called once per device. Blocks until all
-     * ranks have joined. Returns ST_TIMED_OUT if a rank has not joined within `timeout_ms`;
+    /* Joins the group `id` as rank `rank` of `ranks`. May be called once per device. Blocks until
+     * all ranks have joined. Returns ST_TIMED_OUT if a rank has not joined within `timeout_ms`;
      * ST_UNREACHABLE if a rank has ended or has given up, or if NCCL fails; or another error, for
      * example if the ranks do not fit together or NCCL is missing. */
     enum status (*join)(struct compute *c, const uint8_t id[COMPUTE_GROUP_ID_BYTES], uint32_t rank,
                         uint32_t ranks, uint32_t timeout_ms, struct error *error);
     /* Replaces the `count` floats of y by their sums over all ranks, with the same bits on every
-     * rank; CPUs add in the order of the ranks. Every rank must make the same calls of sum,
-     * sum_add, norm and gather in the same order with the same counts. A GPU queues these four
-     * operations, as all others (operations.h). */
+     * rank. Every rank must make the same calls of sum, sum_add, norm and gather, in the same order
+     * and with the same counts. A GPU queues these four operations (operations.h). The backend
+     * wait/ computes nothing. */
     void (*sum)(struct compute *c, size_t count, float *y);
     /* Adds to x the sums of y over all ranks; y may be overwritten. A GPU may send y rounded to
      * bfloat16. */
@@ -53,8 +52,8 @@ struct compute_group_ops {
     void (*norm)(struct compute *c, const struct compute_group_norm *norms, uint32_t count,
                  float epsilon, uint32_t row_count);
     /* Joins the columns of all ranks: row r of `rows_out` is row r of rank 0's `part` (counts[0]
-     * columns), then row r of rank 1's `part` (counts[1] columns), and so on. Writes `rows_out` on
-     * rank 0 only; the other ranks may pass NULL. */
+     * columns), then row r of rank 1's `part` (counts[1] columns), and so on. Only rank 0 gets
+     * `rows_out`; the other ranks may pass NULL. */
     void (*gather)(struct compute *c, uint32_t row_count, const float *part, const uint32_t *counts,
                    float *rows_out);
 };

@@ -1,14 +1,13 @@
-/* half: scalar conversions of 16-bit and 8-bit floats in plain C. The CPU and CUDA backends,
- * types.c, types_coded.c and model/file/packed.c call these functions; tests compare the vectorised
- * conversions (cpu/vector_*.h, cuda/) with them. Any thread; no state. */
+/* half: scalar conversions of 16-bit and 8-bit floats in plain C. Backends call these functions to
+ * repack weights, model/file/packed.c to write blocks; tests compare vectorised conversions with
+ * them. Any thread; no state. */
 #ifndef COMPUTE_HALF_H
 #define COMPUTE_HALF_H
 
 #include <stdint.h>
 #include <string.h>
 
-/* half_float_bits returns the bits of a float; half_bits_float returns the float with the given
- * bits. */
+/* Returns the bits of a float. */
 static inline uint32_t half_float_bits(float value)
 {
     uint32_t bits;
@@ -16,6 +15,7 @@ static inline uint32_t half_float_bits(float value)
     return bits;
 }
 
+/* Returns the float with the given bits. */
 static inline float half_bits_float(uint32_t bits)
 {
     float value;
@@ -23,8 +23,7 @@ static inline float half_bits_float(uint32_t bits)
     return value;
 }
 
-/* Converts IEEE binary16 to binary32, exactly. The multiplication by 2^112 corrects the exponent
- * and normalises subnormal numbers. */
+/* Converts IEEE binary16 to binary32, exactly. */
 static inline float half_from_f16(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
@@ -35,7 +34,7 @@ static inline float half_from_f16(uint16_t half)
     return half_bits_float(half_float_bits(value) | sign);
 }
 
-/* Converts binary32 to binary16, rounded to nearest even, as vcvtps2ph does. */
+/* Converts binary32 to binary16, rounded to nearest even. */
 static inline uint16_t half_to_f16(float value)
 {
     uint32_t bits = half_float_bits(value);
@@ -59,8 +58,8 @@ static inline float half_from_bf16(uint16_t half)
     return half_bits_float((uint32_t)half << 16);
 }
 
-/* Converts binary32 to bfloat16, rounded to nearest even; magnitudes below 2^-126 become 0, as with
- * vcvtneps2bf16. */
+/* Converts binary32 to bfloat16, rounded to nearest even. Magnitudes below 2^-126 become 0, as with
+ * the instruction vcvtneps2bf16. */
 static inline uint16_t half_to_bf16(float value)
 {
     uint32_t bits = half_float_bits(value), magnitude = bits & 0x7fffffffu;
@@ -81,8 +80,7 @@ static inline float half_from_e4m3(uint8_t byte)
     return half_bits_float(half_float_bits(value) | sign);
 }
 
-/* Converts binary32 to E4M3, rounded to nearest even; magnitudes above 448 become 448, as with
- * cvt.rn.satfinite.e4m3x2. */
+/* Converts binary32 to E4M3, rounded to nearest even. Magnitudes above 448 become 448. */
 static inline uint8_t half_to_e4m3(float value)
 {
     uint32_t bits = half_float_bits(value);

@@ -1,9 +1,8 @@
-/* kv: the layout of the KV-cache of one layer, and the sizes that follow from the layout. Every
- * backend uses this layout, and blocks travel between machines in this form, so the layout is part
- * of the protocol. Machines, `cleave profile` and bench-engine compute the size of their KV memory
- * with these functions. No state; any thread. This part owns no memory, and does not know which
- * block belongs to which request (kvcache/kv_pool.h) or how blocks are sent
- * (kvcache/kv_transfer.h). */
+/* kv: the layout of the KV-cache of one layer, and the sizes that follow from the layout. The
+ * backends cpu/ and cuda/ store K and V in this layout; machines compute the size of their KV
+ * memory. Blocks travel between machines in this form, so the layout is part of the protocol. No
+ * state; any thread. This part owns no memory, and does not know which block belongs to which
+ * request (kvcache/kv_pool.h) or how blocks are sent (kvcache/kv_transfer.h). */
 #ifndef COMPUTE_KV_H
 #define COMPUTE_KV_H
 
@@ -11,25 +10,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How K and V are stored. The integer types (I16, I8) store the K, and the V, of one token and one
- * head as integers (|x| ≤ 8191 for I16, which is 14 bits; |x| ≤ 127 for I8) with one bfloat16
- * scale. For the K and V of real models, I16 loses as little as F16, in up to 2 % more memory (for
- * heads of 64 or more dimensions). On CPUs, attention over an integer cache multiplies integers,
- * two per lane and instruction, and its sums of up to 64 products are exact
- * (cpu/attention_fixed.h). */
+/* How K and V are stored. In the integer types (I16, I8), the K of one token and one head is
+ * head_dim integers with one bfloat16 scale; so is the V. For real models, I16 loses as little as
+ * F16. */
 enum compute_kv_dtype {
     COMPUTE_KV_F16,
     COMPUTE_KV_F32,
-    COMPUTE_KV_I16,
-    COMPUTE_KV_I8,
+    COMPUTE_KV_I16, /* |x| ≤ 8191, which is 14 bits. */
+    COMPUTE_KV_I8,  /* |x| ≤ 127. */
     COMPUTE_KV_DTYPE_COUNT
 };
 
 /* The KV-cache of one layer, divided into blocks. Block b starts at base + b * block_bytes. In a
- * block, the KV heads follow each other. Each KV head has first its K, then its V, of block_tokens
- * × head_dim elements each:
+ * block, the KV heads follow each other. Each KV head has, in this order:
  *
- *   F16, F32   K as [head_dim][block_tokens] (a token is a column), V as [block_tokens][head_dim]
+ *   F16, F32   K as [head_dim][block_tokens] (a token is a column),
+ *              V as [block_tokens][head_dim]
  *   I16, I8    [K scale of each token][V scale of each token],
  *              K as [head_dim / 2][block_tokens][2 dimensions],
  *              V as [block_tokens / 2][head_dim][2 tokens]; head_dim is even
@@ -44,21 +40,21 @@ enum compute_kv_dtype {
  *              [head_dim][block_tokens][2 dimensions] */
 struct compute_kv {
     void *base;
-    size_t block_bytes; /* Bytes from block to block: at least compute_kv_block_bytes. */
-    uint32_t block_tokens;
-    uint32_t head_count; /* Number of KV heads. */
-    uint32_t head_dim;   /* Dimensions of a K or V; in a latent cache, half of the vector. */
+    size_t block_bytes;    /* Bytes from block to block: at least compute_kv_block_bytes. */
+    uint32_t block_tokens; /* A multiple of 8. */
+    uint32_t head_count;   /* Number of KV heads. */
+    uint32_t head_dim;     /* Dimensions of a K or V; in a latent cache, half of the vector. */
     enum compute_kv_dtype dtype;
-    uint32_t latent; /* Dimensions of a value of a latent cache; 0 = the cache has K and V. */
+    uint32_t latent; /* Dimensions of a value of a latent cache, even; 0 = no latent cache. */
 };
 
-/* compute_kv_key_dim returns the number of dimensions of a key, which is also that of a query;
- * compute_kv_value_dim returns the number of dimensions of a value. */
+/* Returns the number of dimensions of a key, and of a query. */
 static inline uint32_t compute_kv_key_dim(const struct compute_kv *kv)
 {
     return kv->latent != 0 ? 2 * kv->head_dim : kv->head_dim;
 }
 
+/* Returns the number of dimensions of a value. */
 static inline uint32_t compute_kv_value_dim(const struct compute_kv *kv)
 {
     return kv->latent != 0 ? kv->latent : kv->head_dim;

@@ -6,9 +6,8 @@
  * of the keys with the query, and `expand` multiplies the matrix of the values with the result of
  * attention. So attention reads the latent vectors themselves (struct compute_kv).
  *
- * model/forward/ calls the functions on the thread that computes (compute.h) or, in lanes, on a
- * worker thread. The caller owns the matrices. The functions store no KV (compute_ops.rope_store
- * does). */
+ * model/forward/ calls the functions (compute.h says on which threads) and owns the matrices. The
+ * functions store no KV (compute_ops.rope_store does). */
 #ifndef COMPUTE_LATENT_H
 #define COMPUTE_LATENT_H
 

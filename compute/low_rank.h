@@ -1,8 +1,7 @@
 /* low_rank: types for products with low-rank matrices (LoRA), for rows whose sequence has an
- * adapter. model/forward/adapters.c fills in these types when a model is opened, and owns the
- * matrices, which are in the device's memory (compute_ops.memory_allocate). compute_ops.low_rank
- * (operations.h) reads the matrices, on the thread that computes (compute.h) and on the backend's
- * worker threads. Types only: no functions. */
+ * adapter. model/forward/ fills in these types and owns the matrices, which are in the device's
+ * memory (compute_ops.memory_allocate); compute_ops.low_rank (operations.h) reads the matrices.
+ * Types only: no functions, no threads. */
 #ifndef COMPUTE_LOW_RANK_H
 #define COMPUTE_LOW_RANK_H
 

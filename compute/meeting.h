@@ -1,17 +1,15 @@
 /* meeting: shared memory through which the ranks of a group on one host exchange numbers. Each rank
  * publishes a piece (an array of floats) and reads the pieces of the other ranks. The backend cpu/
- * adds up the ranks' results with a meeting. In the backend wait/, the ranks only wait for each
- * other. The memory has no name in any file system, so nothing is left behind when a process ends.
- * A meeting does no arithmetic, and cannot join ranks on different hosts.
+ * adds up the pieces; the ranks of the backend wait/ only wait for each other. The memory has no
+ * name in any file system, so nothing is left behind when a process ends. A meeting does no
+ * arithmetic, and cannot join ranks on different hosts.
  *
- * Threads: the event loop thread calls meeting_make, meeting_check once before the engine thread
- * starts, and meeting_leave after the engine thread has ended. The engine thread calls all
- * functions except meeting_make and meeting_leave. The worker threads of cpu/ call meeting_ranks
- * and meeting_piece.
+ * Threads: at most one thread at a time calls the functions for one meeting (compute.h says which).
+ * Exception: several threads at once may call meeting_ranks and meeting_piece.
  *
- * A rank that waits in meeting_exchange spins for 50 microseconds, then sleeps. When a rank's
- * process ends or a rank leaves, the other ranks stop waiting within about 20 ms, and every later
- * meeting_exchange fails. */
+ * A rank that waits in meeting_exchange spins for 50 microseconds, then sleeps. When a rank leaves
+ * or its process ends, the other ranks stop waiting for its next piece within about 20 ms, and the
+ * group has failed. */
 #ifndef COMPUTE_MEETING_H
 #define COMPUTE_MEETING_H
 
@@ -33,24 +31,26 @@ enum status meeting_make(struct meeting **m, uint8_t id_out[COMPUTE_GROUP_ID_BYT
                          struct error *error);
 /* Joins a group; see compute_group_ops.join. *m is NULL or was made by meeting_make. Returns
  * ST_TIMED_OUT and ST_UNREACHABLE as compute_group_ops.join does; ST_INVALID for an id of another
- * kind of group or a rank out of range; ST_MISMATCH if a rank joins twice or the ranks give
- * different numbers of ranks; or ST_NO_MEMORY. After an error, if *m is not NULL, the caller may
- * pass it only to meeting_check and meeting_leave. */
+ * kind of group, a rank out of range or too many ranks; ST_MISMATCH if a rank joins twice or the
+ * ranks give different numbers of ranks; or ST_NO_MEMORY. After an error, if *m is not NULL, the
+ * caller may pass it only to meeting_check and meeting_leave. */
 enum status meeting_join(struct meeting **m, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
                          uint32_t rank, uint32_t ranks, uint32_t timeout_ms, struct error *error);
-/* Leaves the group and frees *m; the other ranks' calls of meeting_exchange then fail. NULL is
- * fine. */
+/* Leaves the group and frees *m. The other ranks' meeting_exchange then fails at the first piece
+ * that this rank has not published. NULL is fine. */
 void meeting_leave(struct meeting *m);
 
-/* Return this process's rank, and the number of ranks. */
+/* Returns this process's rank. */
 uint32_t meeting_rank(const struct meeting *m);
+/* Returns the number of ranks. */
 uint32_t meeting_ranks(const struct meeting *m);
 
 /* Returns the buffer for this rank's next piece, [MEETING_PIECE_FLOATS]. The caller may write to
- * the buffer while other ranks still read the previous piece, which is in another buffer. */
+ * the buffer while other ranks still read the previous piece. */
 float *meeting_own_piece(const struct meeting *m);
 /* Publishes the piece in the buffer of meeting_own_piece, and returns when all ranks have published
- * their pieces. Returns false if the group has failed. Requires meeting_join. */
+ * their pieces. Returns false if the group has failed, and in all later calls. Requires
+ * meeting_join. */
 bool meeting_exchange(struct meeting *m);
 /* Returns the piece that `rank` published in the last meeting_exchange; valid until the next
  * meeting_exchange. */

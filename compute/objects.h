@@ -11,27 +11,23 @@
 /* A weight matrix W [rows × cols], repacked for the device. Products compute y = W · x, where x has
  * `cols` elements and y has `rows` elements. */
 struct compute_matrix;
-/* Activations in the forms that this backend's matrices read. On CPUs: quantised to 8 bits in
- * blocks of 32 for quantised weights, rounded to bfloat16 for BF16 and E4M3 weights, fp32 for other
- * weights. On CUDA devices: fp32 for fp32 weights, bfloat16 for other weights, and for E4M3 weights
- * also E4M3, if the device multiplies E4M3. With compute_options.exact: always fp32. Activations
- * have several forms if the matrices that read them have different types. Norms, gate_mul,
- * attention and compute_latent_ops.expand write activations; products read activations. The largest
- * number of rows is fixed when activations are opened. */
+/* Activations of a batch, in the forms that this backend's matrices read (enum compute_needs).
+ * Norms, gate_mul, attention and compute_latent_ops.expand write activations; products read
+ * activations. The largest number of rows is fixed when activations are opened. */
 struct compute_activations;
 struct compute_rope_table; /* Tables of cos and sin for each position. */
 
-/* Forms of activations. Activations that are multiplied with several matrices need the OR of
- * compute_ops.matrix_needs of these matrices, and COMPUTE_NEEDS_F32 if compute_ops.low_rank reads
- * the activations. The caller may add COMPUTE_NEEDS_REFINED if only norms and gate_mul write the
- * activations: blocks of 32 with an outlier then keep about 16 bits of each value, in two planes of
- * 8 bits. COMPUTE_NEEDS_REFINED without COMPUTE_NEEDS_Q8 has no effect. */
+/* Forms of activations; activations can have several forms at once. Activations need the OR of
+ * compute_ops.matrix_needs of the matrices that they are multiplied with. Activations that
+ * compute_ops.low_rank or compute_latent_ops.expand reads need COMPUTE_NEEDS_F32. */
 enum compute_needs {
     COMPUTE_NEEDS_F32 = 1,
-    COMPUTE_NEEDS_Q8 = 2,
+    COMPUTE_NEEDS_Q8 = 2, /* 8-bit integers, with a scale for each 32 columns. */
+    /* Blocks of 32 columns with an outlier keep about 16 bits of each value. No effect without
+     * COMPUTE_NEEDS_Q8. Allowed for activations that only norms and gate_mul write. */
     COMPUTE_NEEDS_REFINED = 4,
     COMPUTE_NEEDS_BF16 = 8,
-    COMPUTE_NEEDS_F8 = 16, /* E4M3, on devices that multiply E4M3. */
+    COMPUTE_NEEDS_F8 = 16, /* E4M3; no effect on devices that do not multiply E4M3. */
 };
 
 /* The function that a feed-forward applies to the product with its gate matrix. */
@@ -48,7 +44,7 @@ struct compute_rope {
      * and 2i + 1. */
     bool neox;
     float freq_base;  /* Base of the frequencies, such as 10000. */
-    float freq_scale; /* Positions are multiplied by this (linear scaling). */
+    float freq_scale; /* Positions are multiplied by this number (linear scaling). */
     /* [dim / 2] divisors of the frequencies (Llama 3's rope_freqs); NULL = none. */
     const float *factors;
     float amplitude;        /* Factor of cos and sin; 0 = 1. */
@@ -58,8 +54,8 @@ struct compute_rope {
 /* Parameters of the attention of one layer. */
 struct compute_attention {
     float scale; /* Factor of q·K. */
-    /* Tokens of the window: a row at position p reads positions p - window + 1 to p. Backends do
-     * not use the ids of blocks that end before these positions. 0 = all positions up to p. */
+    /* Tokens of the window: a row at position p reads positions p - window + 1 to p. The ids of
+     * blocks that end before these positions are not used. 0 = all positions up to p. */
     uint32_t window;
     float cap; /* Each score x (q·K times `scale`) becomes cap * tanh(x / cap). 0 = no cap. */
     /* [head_count], in device memory: the softmax of head h adds e^sinks[h] to its sum of weights.

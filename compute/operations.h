@@ -1,13 +1,13 @@
 /* operations: the operations of a device: open, memory, weights, and the steps of a forward pass.
  * Every backend implements all functions of struct compute_ops, except that low_rank may be NULL.
- * Six abilities that only some backends have are tables of their own (lanes.h, latent.h, group.h,
- * experts.h, steps.h, sampling.h). model/forward/ and machine/executor/ call the functions, at most
- * one thread at a time for a device (compute.h has the threads and the exceptions). The caller
- * decides the order of the operations of a layer: a backend knows no models.
+ * Abilities that only some backends have are tables of their own (lanes.h, latent.h, group.h,
+ * experts.h, steps.h, sampling.h). model/forward/ and machine/executor/ call the functions;
+ * compute.h says on which threads. The caller decides the order of the operations of a layer: a
+ * backend knows no models.
  *
  * A device with memory of its own (a GPU) queues operations and returns before they are finished.
- * Their results can be used after wait, memory_read or compute_sampling_ops.sample, or when a mark
- * has been reported. On every other device, an operation is finished when it returns.
+ * Results can be used after wait, memory_read or compute_sampling_ops.sample, or when a mark has
+ * been reported. On every other device, an operation is finished when it returns.
  *
  * A function that returns a status but takes no struct error returns ST_NO_MEMORY, ST_IO if the
  * device has failed, or ST_UNSUPPORTED for weights that the device cannot compute with. */
@@ -32,27 +32,28 @@ struct compute_sampling_ops;
 
 struct compute_ops {
     const char *name; /* Name of the backend: "cpu", "cuda" or "wait". */
-    /* Opens a device. On failure *error says why the device is not available. */
+    /* Opens a device. On failure, *error says why the device is not available. */
     enum status (*open)(const struct compute_options *options, struct compute **out,
                         struct error *error);
-    void (*close)(struct compute *c); /* NULL is fine. */
+    /* Requires that all objects of c are closed. NULL is fine. */
+    void (*close)(struct compute *c);
     /* Returns a text for logs that says what the device runs on, such as "avx512-vnni, 2 threads".
      * c owns the text. */
     const char *(*describe)(const struct compute *c);
 
     /* Returns the memory that holds the KV-cache and the activations that travel between stages;
-     * NULL = host memory. c owns the result, which stays valid until c is closed.
-     * common/device_memory.h says which thread calls the functions of the result. */
+     * NULL = host memory. c owns the result, which stays valid until c is closed. */
     const struct device_memory *(*device_memory)(struct compute *c);
     /* Allocates `floats` floats of device memory, 64-byte aligned and zeroed. The caller frees the
      * memory with memory_free. If the device's memory is host memory, pages take no memory until
      * they are written. */
     enum status (*memory_allocate)(struct compute *c, size_t floats, float **out);
-    void (*memory_free)(struct compute *c, float *memory);
-    /* memory_write copies from host memory to device memory, memory_read from device memory to host
-     * memory, after all operations that were queued before. Both return when the copy is done. If
-     * the device has failed, memory_read writes zeros. */
+    void (*memory_free)(struct compute *c, float *memory); /* NULL is fine. */
+    /* Copies from host memory to device memory, after all operations that were queued before.
+     * Returns when the copy is done. */
     void (*memory_write)(struct compute *c, void *to, const void *from, size_t bytes);
+    /* Copies from device memory to host memory, after all operations that were queued before.
+     * Returns when the copy is done. If the device has failed, writes zeros. */
     void (*memory_read)(struct compute *c, void *to, const void *from, size_t bytes);
 
     /* Calls done(self, number) when all operations that have been queued so far are finished: their
@@ -63,37 +64,37 @@ struct compute_ops {
                  void *self);
     /* Waits until everything that was queued is finished and every mark has been reported. */
     void (*wait)(struct compute *c);
-    /* Returns ST_OK, or an error if the device has failed since `open`. A failure is permanent: all
-     * results since the failure are invalid. A GPU that has failed reports no further mark; other
-     * devices, which fail only with their group (group.h), still report marks. A check after `wait`
-     * covers everything that was queued. */
+    /* Returns ST_OK, or an error if the device or its group (group.h) has failed since `open`. A
+     * failure is permanent: all results since the failure are invalid. A GPU that has failed
+     * reports no further mark; other devices do. A check after `wait` covers everything that was
+     * queued. */
     enum status (*check)(struct compute *c, struct error *error);
 
     /* Repacks `source` for the device; `source` and its data are read during the call only.
      * Requires cols to be a multiple of the type's block. Threads of the backend may take part. */
     enum status (*matrix_open)(struct compute *c, const struct compute_source *source,
                                struct compute_matrix **out);
-    void (*matrix_close)(struct compute *c, struct compute_matrix *m);
+    void (*matrix_close)(struct compute *c, struct compute_matrix *m); /* NULL is fine. */
     /* Returns the forms that activations must have: an OR of enum compute_needs. */
     unsigned (*matrix_needs)(const struct compute_matrix *m);
     /* Returns the bytes of memory that the matrix takes. */
     size_t (*matrix_bytes)(const struct compute_matrix *m);
-    /* Opens activations for up to rows_max rows of `cols` columns, in the forms `needs`.
-     * activations_close requires that `a` is not NULL. */
+    /* Opens activations for up to rows_max rows of `cols` columns, in the forms `needs`. */
     enum status (*activations_open)(struct compute *c, uint32_t rows_max, uint32_t cols,
                                     unsigned needs, struct compute_activations **out);
+    /* Requires that `a` is not NULL. */
     void (*activations_close)(struct compute *c, struct compute_activations *a);
     /* Opens the tables for a rotary embedding; `rope` is read during the call only. */
     enum status (*rope_open)(struct compute *c, const struct compute_rope *rope,
                              struct compute_rope_table **out);
-    void (*rope_close)(struct compute *c, struct compute_rope_table *table);
+    void (*rope_close)(struct compute *c, struct compute_rope_table *table); /* NULL is fine. */
     /* Checks whether `attention` supports these heads and blocks. Returns ST_UNSUPPORTED with the
-     * unsupported size. kv->base is not used. */
+     * reason. kv->base is not used. */
     enum status (*attention_check)(struct compute *c, const struct compute_kv *kv,
                                    uint32_t head_count, struct error *error);
 
-    /* Says that a layer of row_count rows begins. Called before the first operation of each layer.
-     * The last layer may then compute fewer rows. */
+    /* Says that a layer of row_count rows begins. Call it before the first operation of each layer,
+     * even if a part of the layer computes fewer rows. */
     void (*layer_begin)(struct compute *c, uint32_t row_count);
     /* y[i] = row ids[i] of the embedding matrix m, dequantised; y is [count × columns of m]. Writes
      * zeros for ids that m does not have: another rank has these rows. */
@@ -113,12 +114,12 @@ struct compute_ops {
                        uint32_t row_count, uint32_t cols, const float *weight, const float *bias,
                        float epsilon, struct compute_activations *a);
     /* y[k] = matrices[k] · a + biases[k] for each of `count` (1 to 4) matrices, which read the same
-     * activations. A CPU computes all of them in one parallel region. y[k] is [row_count × rows of
-     * matrices[k]]. biases NULL, or biases[k] NULL = no bias. */
+     * activations. y[k] is [row_count × rows of matrices[k]]. biases NULL, or biases[k] NULL = no
+     * bias. */
     void (*matmul)(struct compute *c, const struct compute_matrix *const *matrices,
                    const float *const *biases, uint32_t count, const struct compute_activations *a,
                    uint32_t row_count, float *const *y);
-    /* x += m · a, where x is [row_count × rows of m]: the residual stream. */
+    /* x += m · a, where x is [row_count × rows of m]. */
     void (*matmul_add)(struct compute *c, const struct compute_matrix *m,
                        const struct compute_activations *a, uint32_t row_count, float *x);
     /* For each row r of the batch whose sequence has an adapter, adds to y[r] the product of the
@@ -169,8 +170,8 @@ struct compute_ops {
     const struct compute_experts_ops *experts;
     const struct compute_steps_ops *steps;
     const struct compute_sampling_ops *sampling;
-    /* True: the forward pass computes each layer for all rows of a batch at once. False: the
-     * forward pass computes parts of a layer in runs of rows that fit the caches of a CPU. */
+    /* True: products of all rows of a batch at once are fastest. False: runs of rows that fit the
+     * caches of a CPU are faster. */
     bool whole_batches;
 };
 

@@ -1,9 +1,8 @@
 /* plugin: loads a backend that is a separate library, so that the program itself does not link
- * CUDA. compute/device.c loads the plugin when a device name asks for a GPU, on the thread that
- * opens the device; the plugin (cuda/backend.cu) includes this header for struct compute_plugin. A
- * plugin exports one symbol, COMPUTE_PLUGIN_SYMBOL, a struct compute_plugin. Plugins that were
- * built with other versions of compute.h are refused. A loaded plugin stays loaded until the
- * process ends. This part opens no devices (compute_ops.open does).
+ * CUDA. device.c loads the plugin when a device name asks for a GPU; the plugin (cuda/backend.cu)
+ * includes this header for struct compute_plugin. Plugins with another interface
+ * (COMPUTE_PLUGIN_ABI, sizes of tables) are refused. A loaded plugin stays loaded until the process
+ * ends. This part opens no devices (compute_ops.open does).
  *
  * If the environment variable CLEAVE_CUDA_PLUGIN is set and not empty, the library is the file that
  * this variable names. Otherwise the library is libcleave-cuda.so in the folder of the executable
@@ -27,7 +26,7 @@
      sizeof(struct compute_experts_ops) + sizeof(struct compute_steps_ops) +                       \
      sizeof(struct compute_sampling_ops))
 
-/* What a plugin exports. */
+/* What a plugin exports, by the name COMPUTE_PLUGIN_SYMBOL. */
 struct compute_plugin {
     uint32_t abi;           /* COMPUTE_PLUGIN_ABI. */
     uint32_t ops_bytes;     /* COMPUTE_PLUGIN_OPS_BYTES. */
@@ -37,7 +36,7 @@ struct compute_plugin {
 };
 
 /* Loads the library. Returns ST_NOT_FOUND if no file is found or the file cannot be read;
- * ST_MISMATCH if the file is no plugin, was built from other headers or lacks a function; or
+ * ST_MISMATCH if the file is no plugin, has another interface or lacks a function; or
  * ST_UNSUPPORTED if the file cannot be loaded, for example because a library that the plugin needs
  * is missing. *ops_out stays valid until the process ends. Any thread. */
 enum status compute_plugin_open(const struct compute_ops **ops_out, struct error *error);

@@ -1,6 +1,6 @@
-/* relax: the pause instruction, for a loop that polls memory which another core writes.
- * cpu/workers.c and meeting.c call cpu_relax, on any thread. No state. The instruction does not
- * give the core to other threads; on CPUs other than x86 and 64-bit Arm, cpu_relax does nothing. */
+/* relax: the pause instruction, for loops that poll memory which another core writes
+ * (cpu/workers.c, meeting.c). Any thread; no state. The instruction does not give the core to other
+ * threads. On CPUs other than x86 and 64-bit Arm, cpu_relax does nothing. */
 #ifndef COMPUTE_RELAX_H
 #define COMPUTE_RELAX_H
 

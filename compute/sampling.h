@@ -1,9 +1,9 @@
 /* sampling: an optional ability of a backend: the device chooses tokens itself, so that logits are
- * seldom copied to the host. Only the CUDA backend has this ability. The engine of a machine or of
- * `cleave profile` calls `sample` on the engine thread. The device follows the rules of
- * model/forward/sampler.h: for the same logits, the device and the host choose the same token.
- * (With top_p the tokens may differ if a sum of weights is within rounding errors of the limit.)
- * This part does not decide when an answer ends (machine/answer.c does). */
+ * seldom copied to the host. Only the CUDA backend has this ability. The engine (machine/executor/)
+ * calls `sample` on its thread. The device follows the rules of model/forward/sampler.h. From the
+ * same logits, the device and the host choose the same token, except with top_p if a sum of weights
+ * is within rounding errors of the limit. This part does not decide when an answer ends
+ * (machine/answer.c does). */
 #ifndef COMPUTE_SAMPLING_H
 #define COMPUTE_SAMPLING_H
 
@@ -43,8 +43,8 @@ struct compute_sample {
 
 /* The token of one row. */
 struct compute_sampled {
-    /* True: the host must choose the token, because nearly flat logits have more candidates than
-     * the device can sort. */
+    /* True: the host must choose the token, because the logits are so flat that the device cannot
+     * sort all candidates. */
     bool undecided;
     struct sampled sampled;
 };
@@ -53,7 +53,8 @@ struct compute_sampling_ops {
     /* Chooses a token from each of `count` (≤ COMPUTE_SAMPLES_MAX) rows of logits [count × vocab]
      * in the device's memory. Rows with edits are changed during the call and restored before
      * `sample` returns. All other arrays are in host memory. The ids in one row's edits are
-     * different and below `vocab`. Returns when the tokens are in sampled_out. */
+     * different and below `vocab`. Returns when the tokens are in sampled_out. If the device has
+     * failed, writes zeros. */
     void (*sample)(struct compute *c, float *logits, uint32_t vocab,
                    const struct compute_sample *samples, uint32_t count,
                    const struct compute_edit *edits, uint32_t edit_count,

@@ -1,8 +1,8 @@
 /* source: a weight matrix as its file stores it: element types, scales, slices, and dequantisation
  * in plain C. model/file/ describes the matrices of a file by struct compute_source, model/forward/
- * cuts slices for ranks, and the backends repack the slices. Code that loads models also calls the
- * dequantisation, and tests compare the kernels with it. types.c has the functions. No state; any
- * thread. This part owns no data, reads no files, and does not know the layouts of the backends. */
+ * cuts slices for ranks, and the backends repack the slices. types.c has the functions. No state;
+ * any thread. This part owns no data, reads no files, and does not know the layouts of the
+ * backends. */
 #ifndef COMPUTE_SOURCE_H
 #define COMPUTE_SOURCE_H
 
@@ -46,15 +46,16 @@ enum compute_type {
 
 /* Returns the name of the type: GGUF's name, such as "Q4_1", or "F8_E4M3". */
 const char *compute_type_name(enum compute_type type);
-/* Return the number of elements in a block (1, 32 or 256), and the bytes of a block. */
+/* Returns the number of elements in a block: 1, 32 or 256. */
 uint32_t compute_type_block_elements(enum compute_type type);
+/* Returns the bytes of a block. */
 size_t compute_type_block_bytes(enum compute_type type);
 /* Dequantises `count` elements (whole blocks) to fp32. Elements of F8_E4M3 are not multiplied by
  * their scales (struct compute_scales). */
 void compute_dequantize(enum compute_type type, const void *source, size_t count, float *out);
 
-/* Scales of an F8_E4M3 matrix: all elements in a block of `rows` × `cols` elements are multiplied
- * by the same number. */
+/* Scales of an F8_E4M3 matrix. All elements in a block of `rows` × `cols` elements are multiplied
+ * by one scale. */
 struct compute_scales {
     const float *values; /* One per block; NULL = no scales. */
     uint32_t rows, cols; /* Size of a block; UINT32_MAX = all rows, or all columns. */
@@ -81,12 +82,13 @@ struct compute_source {
     struct compute_scales scales; /* Used only with F8_E4M3. */
 };
 
-/* Returns the bytes from one row to the next; never 0. */
+/* Returns the bytes from one row to the next, also if row_bytes is 0. */
 size_t compute_source_row_bytes(const struct compute_source *source);
 /* Writes row `row`, dequantised and scaled, to out[0..cols). */
 void compute_source_row(const struct compute_source *source, uint32_t row, float *out);
 /* Describes rows [row, row + rows) × columns [col, col + cols) of `source` without copying data or
- * scales. Returns false if col or cols is not a multiple of the type's block. */
+ * scales. Requires that `source` has these rows and columns. Returns false if col or cols is not a
+ * multiple of the type's block. */
 bool compute_source_slice(const struct compute_source *source, uint32_t row, uint32_t rows,
                           uint32_t col, uint32_t cols, struct compute_source *out);
 

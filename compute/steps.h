@@ -4,10 +4,8 @@
  * these arrays to its memory once, instead of once for each operation. Only the CUDA backend has
  * this ability; the forward pass works without it.
  *
- * The forward pass (model/forward/) calls these functions: while a machine starts, on the event
- * loop thread (`prepare`, `next_shape`, and `begin` and `end` of steps with these shapes), later on
- * the engine thread. `cleave profile` replaces `begin` by a function that may set is_unrecordable
- * and calls the device's `begin`. The device owns the recordings. */
+ * The forward pass (model/forward/) calls these functions on the thread that computes (compute.h).
+ * The device owns the recordings. */
 #ifndef COMPUTE_STEPS_H
 #define COMPUTE_STEPS_H
 
@@ -21,7 +19,7 @@ struct compute;
 /* One step. The arrays belong to the caller and must not change until compute_steps_ops.end. */
 struct compute_step {
     /* Identifies the forward pass that issues the operations. The device uses a recording only for
-     * steps with the same owner. */
+     * steps with the same owner. Not NULL. */
     const void *owner;
     struct compute_batch batch;
     /* Token ids of the rows that are not padding; NULL = the stage does not read tokens. */
@@ -31,39 +29,37 @@ struct compute_step {
     uint32_t logits_count;
     /* True: the last layer is computed for all rows, also for rows without logits. */
     bool all_rows;
-    /* True: the step is not recorded, because the caller does something between the operations
-     * (calls compute_ops.mark) or because the model has several layer groups. */
+    /* True: the step is not recorded. Required if the caller calls compute_ops.mark within the
+     * step, or if the operations of the step use different block tables (several layer groups). */
     bool is_unrecordable;
     const void *residual; /* Residual stream: the activations that every layer adds to. */
-    const void *kv_base;  /* KV-cache of the stage's first layer. */
+    const void *kv_base;  /* KV-cache of the first layer. */
     uint32_t block_tokens;
-    /* A recording of this step must be usable for contexts of up to this number of tokens, and for
-     * the longest context of the batch. */
+    /* A recording of this step must be usable for contexts of up to this number of tokens or, if
+     * longer, up to the longest context of the batch. */
     uint32_t context_tokens_max;
 };
 
 struct compute_steps_ops {
-    /* The caller calls all operations of one batch between `begin` and `end`. An operation that
-     * gets an array of the step uses the device's copy of the array. If a step of the same shape
-     * has been recorded, `begin` queues all operations itself and returns true: the caller then
-     * calls no operation, only `end`. */
+    /* The operations between `begin` and `end` belong to the step. An operation that gets an array
+     * of the step uses the device's copy of the array. If a step of the same shape has been
+     * recorded, `begin` queues all operations itself and returns true: the caller then calls no
+     * operation, only `end`. */
     bool (*begin)(struct compute *c, const struct compute_step *step);
     void (*end)(struct compute *c);
     /* Returns the number of rows, at most rows_max, to which the caller pads the batch, so that
      * batches of similar sizes use one recording. The batch's own number of rows = no padding. */
     uint32_t (*padded_rows)(const struct compute *c, const struct compute_step *step,
                             uint32_t rows_max);
-    /* Prepares the device, so that the first batch is not slower than later batches. Called once,
-     * after a machine has allocated models, workspaces and KV, and before any batch. A GPU makes
-     * copies of weights that are faster to multiply. The copies take free memory, except a share
-     * for buffers that grow. */
+    /* Prepares the device, so that the first batch is not slower than later batches. Call it after
+     * models, workspaces and KV have been allocated, and before the first batch. A GPU makes copies
+     * of weights that are faster to multiply. The copies take most of the free memory. */
     void (*prepare)(struct compute *c);
     /* Stores the shape of the next decode step that the device wants to record before requests need
-     * the step: *rows_out rows (at most rows_max) with contexts of *tokens_out tokens. (*tokens_out
-     * may be above tokens_max: the CUDA backend takes powers of two from 512 on.) `index` is 0 in
-     * the first call, 1 in the second, and so on. The caller then runs a step of this shape twice,
-     * with padding only. Returns false if there are no more shapes, if recording has taken longer
-     * than loading the weights or than a limit of the backend, or if the device has failed. */
+     * the step: *rows_out rows (at most rows_max) with contexts of up to *tokens_out tokens, which
+     * may be above tokens_max. `index` is 0 in the first call, 1 in the second, and so on. The
+     * caller then runs a step of this shape twice, with padding only. Returns false if there are no
+     * more shapes, if recording has taken too long, or if the device has failed. */
     bool (*next_shape)(struct compute *c, uint32_t index, uint32_t rows_max, uint32_t tokens_max,
                        uint32_t *rows_out, uint32_t *tokens_out);
 };

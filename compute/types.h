@@ -1,9 +1,8 @@
 /* types: the quantised blocks of a GGUF file, and a form that all of them can be unpacked to: a
- * group of 32 elements with unsigned quants, and a scale and a minimum per 16 elements. The CPU and
- * CUDA backends call these functions when they repack weights or multiply with them, and
- * compute_dequantize (source.h) calls them. Outside compute/, only model/file/packed.c, which
- * writes blocks, and tests include this header; other code uses source.h. Any thread; no state. The
- * functions read rows that are in memory, check no sizes, and own nothing. */
+ * group of 32 elements with unsigned quants, and a scale and a minimum per 16 elements. Backends
+ * call these functions when they repack weights or multiply with them; model/file/packed.c writes
+ * blocks. Other code uses source.h. Any thread; no state. The functions read rows that are in
+ * memory, check no sizes, and own nothing. */
 #ifndef COMPUTE_TYPES_H
 #define COMPUTE_TYPES_H
 
@@ -13,9 +12,8 @@
 
 /* The blocks of each type, byte for byte as in the file. `quants` are the packed integers from
  * which elements are computed. `scale` and `min` are IEEE binary16 (compute/half.h). Types with two
- * levels of scales also have a scale for each part of a block (types_two_level_unpack). These
- * scales are in `scales`, or in a field together with points or signs. In Q4_K, Q5_K and Q2_K,
- * `scales` also has a minimum for each part. */
+ * levels of scales also have a scale for each part of a block (types_two_level_unpack), which may
+ * share a field with minima, points or signs. */
 struct block_q8_0 {
     uint16_t scale;
     int8_t quants[32];
@@ -110,8 +108,8 @@ struct block_tq2_0 {
 };
 
 /* The blocks below hold indices of grid points (types_grid.h). Each point gives 4 or 8 elements.
- * The signs of the elements are stored beside the indices, in IQ2_XS in the same word; IQ1 blocks
- * have none. */
+ * IQ2 and IQ3 blocks also have a sign for each element. In IQ1 blocks, 1/8 is added to or
+ * subtracted from the values of a point; a bit selects which (the sign of the shift). */
 struct block_iq3_s {
     uint16_t scale;
     uint8_t points[64];
@@ -192,12 +190,12 @@ struct types_group {
 
 /* Scales of a block of 256 elements of a type with two levels of scales (types_is_two_level): a
  * scale of the whole block, and a scale of each part. A part has 32 elements in Q4_K and Q5_K, 16
- * in other types. An element of part i is v * scale * scales[i] * types_scale_factor(type) - min *
- * mins[i], with v as in struct types_group. All products are exact in fp32. */
+ * in other types. With v as in struct types_group, an element of part i is v * scale * scales[i] *
+ * types_scale_factor(type) - min * mins[i]. All products are exact in fp32. */
 struct types_two_level {
     uint16_t scale;
     uint16_t min;       /* 0 for types without minima. */
-    uint8_t scales[16]; /* Q2_K, Q4_K, Q5_K: unsigned; the others: signed. */
+    uint8_t scales[16]; /* Unsigned in Q2_K, Q4_K and Q5_K; signed in the others. */
     uint8_t mins[16];
 };
 
@@ -210,26 +208,24 @@ bool types_is_two_level(enum compute_type type);
 void types_two_level_unpack(enum compute_type type, const void *row, uint32_t block_index,
                             struct types_two_level *out);
 
-/* Returns the power of two by which the scales of a type with two levels of scales are multiplied.
- */
+/* Returns the power of two by which the scales of this type are multiplied (struct
+ * types_two_level). */
 float types_scale_factor(enum compute_type type);
 
 /* Returns the number that is subtracted from each quant of this type (struct types_group). */
 uint32_t types_quant_offset(enum compute_type type);
 
-/* Returns the table of 16 values of which the quants of this type are indices; NULL = the type has
- * no table. The table lives as long as the process. */
+/* Returns the 16 values that the quants of this type select (struct types_group); NULL = the quants
+ * are not indices. The table lives as long as the process. */
 const int8_t *types_codes(enum compute_type type);
 
 /* Unpacks elements [32 × group, 32 × group + 32) of the quantised row that begins at `row`. */
 void types_group_unpack(enum compute_type type, const void *row, uint32_t group,
                         struct types_group *out);
-/* types_group_unpack for the types of types_coded.c, but does not set `mins`. Only types.c calls
- * this function. */
+/* types_group_unpack for types with codes; does not set `mins`. Only for types.c. */
 void types_coded_group_unpack(enum compute_type type, const void *row, uint32_t group,
                               struct types_group *out);
-/* types_two_level_unpack for the types of types_coded.c, but does not set `min` and `mins`. Only
- * types.c calls this function. */
+/* types_two_level_unpack for types with codes; does not set `min` and `mins`. Only for types.c. */
 void types_coded_two_level_unpack(enum compute_type type, const void *row, uint32_t block_index,
                                   struct types_two_level *out);
 #endif

@@ -1,11 +1,10 @@
-/* config: reads, checks and writes the configuration. One table of keys (table.h) describes each
- * key's type, range, default and help. struct config has the values of all keys; a value comes from
- * a JSON file, from the command line, or from the built-in default.
+/* config: reads, checks and writes the configuration of gateways, machines and tools. struct config
+ * has the values of all keys. A value comes from a JSON file, from the command line, or from the
+ * built-in default. table.h describes the keys.
  *
- * A process reads and checks its config at its start; the gateway does so again for a reload. The
- * caller owns the struct; the functions keep no state. Any thread may call them, if no other thread
- * changes the struct during the call. config watches no file and does not carry out a reload
- * (server/serve_reload.c does). It does not check that devices or hosts exist. */
+ * The caller owns the struct; the functions keep no state. Any thread may call them, if no other
+ * thread changes the struct during the call. config watches no file and does not carry out a reload
+ * (server/serve_reload.c does). It does not check that devices, hosts or named files exist. */
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
 
@@ -24,27 +23,27 @@
 /* Most servers in the list of the key kv/tiers/store/servers. */
 #define CONFIG_STORE_SERVERS_MAX 16
 
-/* The models' folder of an installation: config_model_path looks there last. */
+/* The folder of the models of an installation. */
 #define CONFIG_MODELS_FOLDER "/var/lib/cleave/models"
 
 /* One machine of the pools, with its values of the keys below `machines`. */
 struct config_machine {
     char name[LIMIT_NAME_BYTES];
     enum pool pool; /* Home pool. */
-    bool local;     /* `cleave serve` starts the machine on this host. */
+    bool local;     /* `cleave serve` starts the machine on its own host. */
     /* "host:port" at which the machine listens; empty = a port that the kernel chooses. */
     char address[LIMIT_ADDRESS_BYTES];
     char device[32];   /* Such as "cpu", "cuda:0" or "wait:100+2". */
     bool cpu_fallback; /* Use the CPU if the GPU cannot be used; false = do not start. */
-    /* In batches of more than 16 rows, such as prompts, activations are E4M3 (8-bit floats) if the
-     * weights are E4M3 and the GPU multiplies E4M3 values. */
+    /* Prompts use E4M3 activations (8-bit floats) if the weights are E4M3 and the GPU multiplies
+     * E4M3 values; false = bf16 activations. */
     bool f8_activations;
-    /* The pipeline stages of the machine: the value of the key `stages` as JSON text, which
-     * config_stages parses. Empty = one stage has all layers. */
+    /* The value of the key `stages` as JSON text: see config_stages. Empty = one stage has all
+     * layers. */
     char stages[2048];
-    uint32_t tensor_parallel; /* Ranks of each stage that does not set its own number. */
+    uint32_t tensor_parallel; /* Ranks of each stage without a number of its own. */
     uint32_t threads;         /* 0 = one for each core of the host. */
-    /* KV memory for all layers together. Each replica of a stage takes the stage's part. */
+    /* KV memory for all layers together. Each replica of a stage has the stage's whole part. */
     uint64_t kv_memory_bytes;
     /* Value of UCX_NET_DEVICES for this machine; empty = the value of transport.ucx_devices. */
     char ucx_devices[128];
@@ -56,15 +55,15 @@ struct config_kv {
     uint32_t block_tokens; /* Tokens of one block. */
     uint64_t memory_bytes; /* Default for machines without their own kv_memory. */
     char dtype[8];         /* "auto", "i16", "f16", "f32" or "i8". */
-    /* With transfer "auto", the KV of prompts of at least this length is sent layer by layer.
-     * CONFIG_AUTO = decided by the measured speeds of link and machine. */
+    /* With transfer "auto": prompts of at least this length send their KV layer by layer.
+     * CONFIG_AUTO = the measured speeds of link and machine decide. */
     uint32_t layerwise_threshold_tokens;
     char transfer[16];  /* "auto", "layerwise" or "one-piece". */
     bool prefix_cache;  /* Machines keep the KV of earlier prefixes. */
-    char checkpoint[8]; /* "off", "idle" or "always": copies of running answers. */
+    char checkpoint[8]; /* When KV of running answers is copied: "off", "idle" or "always". */
     /* Least time between two copies of an answer; 0 = a block is copied as soon as it is full. */
     uint32_t checkpoint_ms;
-    bool prefault; /* KV memory is allocated in the background after the start. */
+    bool prefault; /* KV memory is allocated after the start; false = at its first use. */
     struct {
         uint32_t wait_ms;                /* Most time that a prompt waits for stored KV. */
         char key_file[LIMIT_PATH_BYTES]; /* Empty = stored KV is not encrypted. */
@@ -88,12 +87,11 @@ struct config_kv {
 };
 
 /* The whole configuration. Nearly every field has the name of its key: scheduler.wait_ms is the
- * value of the key scheduler/wait_ms. docs/configuration.md, which is made from config/table.c,
- * says what each key does; the comments here give special values. The meaning of CONFIG_AUTO
- * depends on the key. */
+ * value of the key scheduler/wait_ms. docs/configuration.md says what each key does, also with the
+ * value "auto" (CONFIG_AUTO). The comments here give other special values. */
 struct config {
-    /* File that the config was read from, or the source_name of config_parse; "embedded" = built-in
-     * default. A key `source` in the file replaces this text. */
+    /* Path of the config file, or the source_name of config_parse; "embedded" = built-in default. A
+     * key `source` in the file replaces this text. */
     char source[LIMIT_PATH_BYTES];
     /* Warning about keys that were given by their old names, for a log; empty = none. Not a key. */
     char renamed_warning[256];
@@ -101,17 +99,15 @@ struct config {
     char model[LIMIT_PATH_BYTES];              /* A GGUF file or a folder: see config_model_path. */
     char chat_template_file[LIMIT_PATH_BYTES]; /* Empty = the model's own chat template. */
     char adapters[4096];                       /* Low-rank adapters: see config_adapter_at. */
-    char tool_parser[12];                      /* How answers call tools, or "auto". */
-    char reasoning_parser[12];                 /* How answers contain reasoning, or "auto". */
+    char tool_parser[12];                      /* Form of tool calls in answers, or "auto". */
+    char reasoning_parser[12];                 /* Form of reasoning in answers, or "auto". */
     char profile[LIMIT_PATH_BYTES]; /* A file written by `cleave profile`; empty = none. */
     char model_name[64];            /* Empty = the name of the model's file or folder. */
     struct {
         char listen[LIMIT_ADDRESS_BYTES];
         char admin_socket[101]; /* Empty = none. */
-        /* Whether GET / answers with a page to try the server: "auto", "on" or "off". "auto" = on
-         * if `listen` is a loopback address. */
-        char page[8];
-        char web_origins[512]; /* Empty = none; "*" = all. */
+        char page[8];           /* "auto" (on if `listen` is a loopback address), "on" or "off". */
+        char web_origins[512];  /* Empty = none; "*" = all. */
         uint64_t body_bytes_max;
         uint64_t bodies_bytes_max;
         uint64_t answers_bytes_max;
@@ -160,9 +156,7 @@ struct config {
         char ledger_file[LIMIT_PATH_BYTES]; /* Empty = no usage ledger. */
         uint32_t slow_s;                    /* 0 = slow requests are not logged. */
         uint32_t requests_kept;
-        /* URL of an OpenTelemetry collector, which gets the timing of each request as trace spans
-         * (unlike the spans of a request's KV); empty = none. */
-        char otlp_endpoint[LIMIT_PATH_BYTES];
+        char otlp_endpoint[LIMIT_PATH_BYTES]; /* URL; empty = none. */
     } log;
     struct {
         uint32_t prompt_batch_tokens;
@@ -190,16 +184,9 @@ struct config {
         char policy[16];             /* "jsq", "prefix" or "deadline". */
         char placement[8];           /* "auto" or "split". */
         bool adaptive_pools;
-        /* Machines whose measured rates differ by more than a quarter are compared by the time
-         * that their work takes, and stored KV is loaded if that is faster than computing it.
-         * False = machines are compared by tokens, and stored KV is always loaded. */
-        bool compare_time;
-        /* A request that no connected machine can take fails after this time; 0 = never. */
-        uint32_t wait_ms;
+        bool compare_time; /* false = machines are compared by tokens, not by time. */
+        uint32_t wait_ms;  /* 0 = no limit. */
         uint32_t takeover_delay_ms;
-        /* With the policy "prefix": a machine with a cached prefix may be chosen if it has at most
-         * this number of pending or scheduled tokens more than the machine that would be chosen
-         * without the prefix. */
         uint32_t prefix_slack_tokens;
         uint32_t repurpose_window_ms; /* 0 = home pools do not change. */
         uint32_t repurpose_interval_ms;
@@ -215,9 +202,7 @@ struct config {
         uint32_t heartbeat_ms;
         uint32_t silence_ms;
         uint32_t connect_ms;
-        /* If UCX carries no first message over RDMA in this time, KV travels over cleave's own TCP
-         * connections. */
-        uint32_t link_ms;
+        uint32_t link_ms; /* Time limit of UCX's first message over RDMA. */
     } transport;
     struct {
         uint32_t ttft_ms;
@@ -229,151 +214,144 @@ struct config {
 
 /* One stage process of a machine. */
 struct config_stage {
-    uint32_t list_index; /* Index of the stage or replica in the list of the key `stages`. */
-    uint32_t rank;       /* Index of the process among the ranks. */
-    uint32_t ranks;      /* Number of ranks of the stage or replica; 1 = no other ranks. */
-    char device[32];
-    uint32_t threads; /* Threads of this process; 0 = not given in the config. */
+    /* Index of the process's entry (a stage or replica) in the key `stages`. */
+    uint32_t list_index;
+    uint32_t rank;    /* Number of this rank, from 0. */
+    uint32_t ranks;   /* Number of ranks of the stage or replica; 1 = no other ranks. */
+    char device[32];  /* Device of this process, as in struct config_machine. */
+    uint32_t threads; /* Threads of this process; 0 = from the number of cores of its host. */
     /* "host:port" of a process on another host; empty = a child process of the head. */
     char address[LIMIT_ADDRESS_BYTES];
-    /* The stage has the layers [first_layer, end_layer); both 0 = not given in the config. */
-    uint32_t first_layer;
-    uint32_t end_layer;
-    /* Share of the requests that a replica gets, relative to the other replicas (100 = normal). */
-    uint32_t speed;
+    uint32_t first_layer; /* First layer of the stage. */
+    uint32_t end_layer;   /* Layer behind the last one; 0 = the config gives no layers. */
+    uint32_t speed;       /* Relative speed of a replica among the replicas; 100 = normal. */
 };
 
 /* All stage processes of a machine. */
 struct config_stages {
     uint32_t count; /* 0 = the machine has no stages. */
-    /* In the order of layers. Replicas of a stage are neighbours, and so are the ranks of a stage
-     * or replica. */
+    /* In the order of layers. Replicas of a stage are neighbours; ranks of a replica, too. */
     struct config_stage stages[LIMIT_STAGE_PROCESSES];
 };
 
-/* Stores the stage processes of a machine. Requires that config_check has accepted the config. */
+/* Stores the stage processes of a machine. Needs a config that config_check has accepted. */
 void config_stages(const struct config_machine *machine, struct config_stages *out);
 
 /* The share of this host that a local machine uses. */
 struct config_host_share {
-    uint32_t processes; /* Number of processes: the machine's own, and its local stage processes. */
+    uint32_t processes; /* The machine's own process and its local stage processes. */
     /* Number of copies of the model's layers (weights and KV) that these processes hold: 0.5 if
      * half of the layers are on another host, 2 if each stage has two local replicas. */
     double model_copies;
 };
 
-/* Computes which share of this host a machine uses. Requires that config_check has accepted the
- * config. */
+/* Stores which share of this host a local machine uses. Needs a config that config_check has
+ * accepted. */
 void config_machine_share(const struct config_machine *machine, struct config_host_share *out);
 
-/* Returns true if the machine has a draft model: the config names one and allows drafts
- * (scheduler/speculative_tokens above 0), the machine is not in the prompt pool and has no stages,
- * and, if the draft model is a draft layer, the machine does not use a GPU. Requires that
- * config_check has accepted the config. */
+/* Returns true if the machine drafts tokens with a draft model or a draft layer. Needs a config
+ * that config_check has accepted. */
 bool config_machine_drafts(const struct config *config, const struct config_machine *machine);
 
 /* Sizes of models' files. */
 struct config_model_bytes {
     uint64_t model; /* 0 = unknown. */
-    uint64_t draft; /* The draft model; 0 = none, or a draft layer, which is a part of `model`. */
+    uint64_t draft; /* 0 = no draft model, or the draft layer, whose bytes `model` contains. */
 };
 
 /* Memory of this host that machines take. */
 struct config_host_memory {
-    uint64_t weights_bytes; /* Weights, and what each process takes besides weights and KV. */
+    uint64_t weights_bytes; /* Weights, and other memory of the processes that is not KV. */
     uint64_t kv_bytes;
 };
 
-/* Adds the memory that a machine takes on this host, with models of these sizes. The KV of the
- * draft model is a part of the machine's KV memory. Requires that config_check has accepted the
- * config. */
+/* Adds the memory that a local machine takes on this host to *sum. Needs a config that config_check
+ * has accepted. */
 void config_machine_memory_add(const struct config *config, const struct config_machine *machine,
                                const struct config_model_bytes *files,
                                struct config_host_memory *sum);
 
-/* Returns kv.dtype. Instead of "auto", returns "f16" if there are machines and all use GPUs only,
- * else "i16". Requires that config_check has accepted the config. */
+/* Returns the number format of KV: kv.dtype, or for "auto": "f16" if all machines compute on GPUs
+ * only, else "i16" (also without machines). Needs a config that config_check has accepted. */
 const char *config_kv_dtype(const struct config *config);
 
 /* Sets the built-in default: a prompt machine "prompt-0" and a token machine "token-0", both
  * local. */
 void config_default(struct config *out);
 
-/* Reads and checks a JSON file, which may have comments (//, or as in C). An unknown key is an
- * error; only "$schema" is ignored. *out is written only on success. Returns ST_NOT_FOUND or ST_IO
- * if the file cannot be read, ST_TOO_LARGE above 1 MiB, ST_NO_MEMORY, or ST_INVALID: the error then
- * names the file, the line and the key (no key if the text is not JSON). */
+/* Reads and checks a JSON file, which may have comments as in C. An unknown key is an error, except
+ * "$schema". *out is written only on success. Returns ST_NOT_FOUND or ST_IO if the file cannot be
+ * read, ST_TOO_LARGE above 1 MiB, ST_NO_MEMORY, or ST_INVALID: the error then names the file, the
+ * line, and the key if there is one. */
 enum status config_load(const char *path, struct config *out, struct error *error);
-/* Reads and checks a text as config_load does a file. Errors name source_name as the file. */
+/* Reads and checks the text of a config file. Errors name source_name as the file. Returns as
+ * config_load does. */
 enum status config_parse(const char *text, size_t text_bytes, const char *source_name,
                          struct config *out, struct error *error);
 
 /* Receives the text of one mistake, which is valid during the call. */
 typedef void (*config_mistake_call)(void *self, const char *text);
 
-/* Reads a file as config_load does, but does not stop at the first mistake, and calls on_mistake
- * with the text of every mistake. A key with a mistake is ignored, and the rest is read. If the
- * mistake is about a key that the file does not have, the innermost object of the key's path is
- * ignored: for machines/p0/address, the object machines/p0, or `machines` if machines/p0 is
- * missing, too. If `pools` has a mistake, `pools` and `machines` are ignored. A file that cannot be
- * read or is not JSON has one mistake. Returns true if the rest of the file is a valid config; only
- * then *out is written. */
+/* Reads a file as config_load does, but goes on after a mistake, and calls on_mistake for every
+ * mistake that it finds. To go on, it ignores the key, or the object around it; further mistakes in
+ * an ignored object are not found. Returns true if the rest of the file is a valid config. *out is
+ * written only then. */
 bool config_load_all(const char *path, config_mistake_call on_mistake, void *self,
                      struct config *out);
 
 /* Sets one key to a value from a command line, for example the key "pools/prompt" to "2". A new
- * value of `threads` or `kv/memory` also goes to each machine that has the old value. Returns
- * ST_INVALID or ST_NO_MEMORY, and *config is then unchanged. Errors begin with `source`
- * ("--listen"). */
+ * value of `threads` or `kv/memory` also replaces the old value in machines. Returns ST_INVALID or
+ * ST_NO_MEMORY on failure; *config is then unchanged. Errors begin with `source` ("--listen"). The
+ * caller must check the config after its last change (config_check). */
 enum status config_set(struct config *config, const char *source, const char *key,
                        const char *value, struct error *error);
 
-/* Sets one key, as config_set does, from the text KEY=VALUE of the option --set. */
+/* Calls config_set for the text KEY=VALUE of the option --set. */
 enum status config_set_pair(struct config *config, const char *key_and_value, struct error *error);
 
-/* Checks the keys together, for example that both phases have a machine. config_load and
- * config_parse make the same checks; after config_set, the caller must call config_check. Errors
- * are ST_INVALID and begin with `source`. */
+/* Checks the keys together, for example that transport.silence_ms is at least two heartbeats.
+ * config_load and config_parse contain these checks. Returns ST_INVALID on failure; the error
+ * begins with `source`. */
 enum status config_check(const struct config *config, const char *source, struct error *error);
 
-/* Finds the model: a regular file, or a folder with config.json. A path that is not absolute is
- * searched in the current directory, in the folder of the config file, in $XDG_CACHE_HOME/cleave
- * (without that variable in ~/.cache/cleave), and in CONFIG_MODELS_FOLDER. Returns ST_NOT_FOUND;
- * the error names the places that were searched. */
+/* Finds the model: a regular file, or a folder with config.json. A relative path is searched in the
+ * current directory, in the folder of the config file, in $XDG_CACHE_HOME/cleave (or in
+ * ~/.cache/cleave if the variable is not set), and then in CONFIG_MODELS_FOLDER. Returns
+ * ST_NOT_FOUND if there is no model; the error names the searched places. */
 enum status config_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                               struct error *error);
-/* Returns the key that names the draft model, for errors; NULL = there is no draft model. */
+/* Returns the key that sets the draft model or draft layer, for errors; NULL = neither is set. */
 const char *config_draft_key(const struct config *config);
-/* Finds the file or folder of the draft model, as config_model_path finds the model. If the draft
- * model is a draft layer, stores the path of the model. Requires that there is a draft model. */
+/* Finds the file or folder of the draft model, as config_model_path finds the model. For a draft
+ * layer, finds the model. Requires that config_draft_key is not NULL. */
 enum status config_draft_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                               struct error *error);
 
-/* Stores the path of a file that the config names: an absolute path unchanged, any other path
- * relative to the config file's folder (to the current directory if the config is not a file).
- * Returns ST_TOO_LARGE if the path is too long. */
+/* Stores the path of a file that the config names. An absolute path is unchanged; the folder of
+ * config->source, if it has one, is put before a relative path. Returns ST_TOO_LARGE if the path is
+ * too long. */
 enum status config_file_path(const struct config *config, const char *file,
                              char out[LIMIT_PATH_BYTES], struct error *error);
 
 /* A low-rank adapter of the model. */
 struct config_adapter {
     char name[64];               /* The name by which requests choose the adapter. */
-    char path[LIMIT_PATH_BYTES]; /* The adapter's folder, as config_file_path makes the path. */
+    char path[LIMIT_PATH_BYTES]; /* The adapter's folder (see config_file_path). */
 };
 
-/* Reads adapter `index` (from 0) of the key `adapters`. Returns false if there are fewer adapters.
- * Requires that config_check has accepted the config. */
+/* Stores adapter `index` (from 0) of the key `adapters`. Returns false if there is no such adapter.
+ * Needs a config that config_check has accepted. */
 bool config_adapter_at(const struct config *config, uint32_t index, struct config_adapter *out);
 
 /* Returns true if the host of "HOST:PORT" is 127.*, [::1] or localhost. */
 bool config_address_is_loopback(const char *address);
 
-/* Returns true if every machine is local and other hosts cannot reach the addresses of the machines
- * and their stages. Requires that config_check has accepted the config. */
+/* Returns true if every machine of the config is local, and other hosts cannot reach the addresses
+ * of machines and stages. Needs a config that config_check has accepted. */
 bool config_is_loopback(const struct config *config);
 
-/* Stores the next HOST:PORT of a list with commas or blanks between, and moves *at behind this
- * address. Returns false at the end of the list. An address that is too long is cut. */
+/* Stores the next HOST:PORT of a list, whose separators are commas or blanks, and moves *at behind
+ * this address. Returns false at the end of the list. An address that is too long is cut. */
 bool config_address_next(const char **at, char out[LIMIT_ADDRESS_BYTES]);
 
 /* Returns true if machines register themselves in etcd, where gateways find them. */
@@ -391,57 +369,56 @@ static inline bool config_machine_present(const struct config *config, uint32_t 
 }
 
 /* Reads one machine from a JSON object with the members "name", "pool" and keys of `machines`.
- * *config gives the defaults of threads and kv_memory. Errors are ST_INVALID and begin with
- * `source`. *out is written only on success. The caller adds the machine to a config and must check
- * that config (config_check). */
+ * *config gives the defaults of threads and kv_memory. Returns ST_INVALID on failure; the error
+ * begins with `source`, and *out is unchanged. The caller adds the machine to a config and must
+ * check this config (config_check). */
 enum status config_machine_parse(const char *text, size_t text_bytes, const char *source,
                                  const struct config *config, struct config_machine *out,
                                  struct error *error);
 
-/* What a reload of a changed config does with a key. A changed `model` is an exception: it begins a
- * model update, which also uses new values of some keys with CONFIG_RELOAD_NEVER
- * (docs/configuration.md). */
+/* When a changed value of a key takes effect after a reload. */
 enum config_reload {
-    CONFIG_RELOAD_NEVER,    /* The new value is used after the next start. */
-    CONFIG_RELOAD_YES,      /* The new value is used at once. */
-    CONFIG_RELOAD_MACHINES, /* The new value is used by machines that are started later. */
+    /* At the next start of the gateway, or with a model update (docs/configuration.md). */
+    CONFIG_RELOAD_NEVER,
+    CONFIG_RELOAD_YES,      /* At once. */
+    CONFIG_RELOAD_MACHINES, /* For machines that are started after the reload. */
 };
 
 /* A key whose values in two configs differ. */
 struct config_change {
-    char path[192];            /* The key, such as "kv/memory". */
-    enum config_reload reload; /* What a reload does with the key. */
-    char old_value[80];        /* Old value as JSON, possibly truncated; "none" = no value. */
-    char new_value[80];        /* New value as JSON, possibly truncated; "none" = no value. */
+    char path[192]; /* The key, such as "kv/memory". */
+    enum config_reload reload;
+    char old_value[80]; /* JSON, possibly truncated; "none" = no value. */
+    char new_value[80]; /* JSON, possibly truncated; "none" = no value. */
 };
 
 /* Receives one change; *change is valid during the call. */
 typedef void (*config_change_call)(void *self, const struct config_change *change);
 
-/* Calls on_change for every key whose values differ in the two configs, except `source`, pools and
- * machines. */
+/* Calls on_change for every key whose values differ, except `source` and the keys below `pools` and
+ * `machines`. */
 void config_diff(const struct config *now, const struct config *next, config_change_call on_change,
                  void *self);
-/* Calls on_change for every key below `machines` whose values differ in `now` and `next`. `now` and
- * `next` are the values of one machine in two configs. */
+/* Calls on_change for every key of a machine whose values differ. `now` and `next` are one machine
+ * in two configs. The pools are not compared. */
 void config_machine_diff(const struct config_machine *now, const struct config_machine *next,
                          config_change_call on_change, void *self);
-/* Copies the values of all keys with CONFIG_RELOAD_YES or CONFIG_RELOAD_MACHINES from `next` to
- * `now`, except pools, machines and `source`. */
+/* Copies the keys that a reload can change (not CONFIG_RELOAD_NEVER) from `next` to `now`, except
+ * the keys below `pools` and `machines`. */
 void config_reload_copy(struct config *now, const struct config *next);
 
 /* Returns the index of the machine with that name; -1 = none. */
 int config_machine_find(const struct config *config, const char *name);
 
-/* Writes all keys as JSON from which config_parse makes the same config, except renamed_warning and
- * empty entries of `machines`. Returns ST_IO or ST_NO_MEMORY on failure. */
+/* Writes all keys as JSON, which config_parse can read. Leaves out renamed_warning and empty
+ * entries of `machines`. Returns ST_IO or ST_NO_MEMORY on failure. */
 enum status config_write(const struct config *config, FILE *file);
 
 /* Prints docs/configuration.md, which contains the table of keys. */
 void config_print_reference(FILE *file);
 /* Prints the table of keys as text for `--help`. */
 void config_print_help(FILE *file);
-/* Prints the table as a JSON Schema (draft 7) of config files. Returns false if that failed. */
+/* Prints the table as a JSON Schema (draft 7) of config files. Returns false on failure. */
 bool config_print_schema(FILE *file);
 
 #endif

@@ -1,7 +1,6 @@
 /* config_table: the table of keys, and the functions that the files of config/ share. Other folders
- * use config.h instead. Values are checked in the form of JSON; text of the command line is
- * converted to JSON first. The functions keep no state and open no files. Any thread may call them,
- * if no other thread changes the struct config during the call. */
+ * use config.h instead. The functions keep no state and open no files. Any thread may call them, if
+ * no other thread changes the struct config during the call. */
 #ifndef CONFIG_TABLE_H
 #define CONFIG_TABLE_H
 
@@ -15,7 +14,7 @@
 enum config_type {
     CONFIG_STRING,  /* Text of `minimum` to `maximum` bytes. */
     CONFIG_ADDRESS, /* HOST:PORT with a port of at least `minimum`. */
-    CONFIG_CHOICE,  /* One of `choices`. */
+    CONFIG_CHOICE,  /* One of `choices`, of at most `maximum` bytes. */
     CONFIG_WHOLE,   /* uint32_t from `minimum` to `maximum`, a multiple of `step`. */
     CONFIG_BYTES,   /* uint64_t from `minimum` to `maximum`: 1048576 or "1MiB". */
     CONFIG_BOOL,
@@ -29,18 +28,18 @@ struct config_key {
     const char *path; /* Such as "kv/dtype", or "machines/NAME/threads" for every machine. */
     enum config_type type;
     /* Offset of the key's field in struct config, or in struct config_machine for a key of
-     * machines. For a CONFIG_POOL, which has no field: the value of enum pool. */
+     * machines. CONFIG_POOL, which has no field: the value of enum pool. */
     size_t offset;
-    uint64_t minimum;
-    uint64_t maximum;
+    uint64_t minimum;    /* See enum config_type. */
+    uint64_t maximum;    /* See enum config_type. */
     uint32_t step;       /* CONFIG_WHOLE: 0 = any value in the range. */
-    bool accepts_auto;   /* CONFIG_WHOLE: "auto" is a value too, stored as CONFIG_AUTO. */
+    bool accepts_auto;   /* CONFIG_WHOLE: "auto" is a value, too, stored as CONFIG_AUTO. */
     const char *choices; /* CONFIG_CHOICE: separated by spaces: "f16 f32". */
     /* Default as text of a command line; NULL = see default_words. */
     const char *default_text;
     const char *default_words; /* Describes the default if default_text is NULL. */
     const char *help;          /* What the key does, for --help and docs/configuration.md. */
-    enum config_reload reload; /* What a reload does with the key. */
+    enum config_reload reload;
     /* Path that the key had in an earlier release, still accepted with a warning; NULL = none. */
     const char *old_path;
 };
@@ -55,25 +54,24 @@ struct config_fault {
     char message_end[320]; /* The part of the error message after the path: ` = "16k": want …`. */
 };
 
-/* Sets the fault's path, and its message_end from a format as of printf. Returns false, so that a
- * check can end with `return config_fault_set(…)`. */
+/* Sets the fault's path, and formats its message_end as printf does. Returns false, so that a check
+ * can end with `return config_fault_set(…)`. */
 bool config_fault_set(struct config_fault *fault, const char *path, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* As config_fault_set, with the value as JSON, cut to 80 bytes, before the formatted text: the
- * message_end is ` = VALUE: TEXT`. */
+/* Sets the fault's path, and ` = VALUE: TEXT` as its message_end: the value as JSON, cut to 80
+ * bytes, and a text formatted as printf does. Returns false. */
 bool config_fault_value(struct config_fault *fault, const char *path, const json_t *value,
                         const char *format, ...) __attribute__((format(printf, 4, 5)));
-/* Writes the whole message of a fault: "cleave.json:12: /kv/dtype = …". `source` is the file, or an
- * option such as "--set". line 0 = no line. Returns ST_INVALID. */
+/* Stores a fault's whole message: "cleave.json:12: /kv/dtype = …". source: the file, or an option
+ * such as "--set". line: 0 = none. Returns ST_INVALID. */
 enum status config_fault_error(const struct config_fault *fault, const char *source, unsigned line,
                                struct error *error);
 
-/* Replaces bytes below 32 in the error's text by "?", because the text may quote a file. Returns
- * `status`. error NULL is fine. */
+/* Replaces bytes below 32 in the error's text by "?". Returns `status`. error NULL is fine. */
 enum status config_error_printable(struct error *error, enum status status);
 
 /* --- table.c --- */
-/* Returns the key with this path or old_path; NULL = none. Any name of a machine matches NAME. */
+/* Returns the key with this path or old_path; NULL = none. A path has any name in place of NAME. */
 const struct config_key *config_key_find(const char *path);
 /* Returns true if the key is below `machines/NAME`. */
 bool config_key_of_machine(const struct config_key *key);
@@ -86,14 +84,13 @@ bool config_section_known(const char *path); /* Returns true if a key lies below
 bool config_key_nearest(const char *path, char nearest_out[CONFIG_KEY_BYTES]);
 
 /* --- value.c --- */
-/* Checks `value` and stores the value in the field at the key's offset in *base: a struct config,
- * or a struct config_machine for a key of machines (or a struct of stages.c). Returns false, with
- * *fault set, if the value is wrong. Requires that the key's type is not CONFIG_POOL. */
+/* Checks `value` and stores it in the key's field of *base: a struct config, or a struct
+ * config_machine for a key of machines (or a struct of stages.c). Returns false, with *fault set
+ * for `path`, if the value is wrong. The key's type must not be CONFIG_POOL. */
 bool config_value_set(const struct config_key *key, void *base, const char *path,
                       const json_t *value, struct config_fault *fault);
-/* Returns the key's field in *base (see config_value_set) as JSON, a new reference. Returns NULL if
- * the field is empty and the key does not accept an empty value, for a CONFIG_POOL, and if there is
- * no memory. */
+/* Returns the key's field of *base (see config_value_set) as JSON, a new reference. NULL = an empty
+ * field that no value sets, a CONFIG_POOL, or no memory. */
 json_t *config_value_get(const struct config_key *key, const void *base);
 /* Converts text of the command line to JSON (a new reference). Returns NULL if there is no memory
  * or the text is not UTF-8. The caller checks the value (config_value_set). */
@@ -103,25 +100,23 @@ void config_value_describe(const struct config_key *key, char *out, size_t out_b
 
 /* --- machines.c --- */
 /* Replaces the machines of `pool` by the machines in `value`, and sorts all machines by pool. A
- * machine in `value` that was in this pool before keeps its settings. Returns false with *fault set
- * if the value is wrong or memory is short; the machines are then useless. */
+ * machine in `value` that was in this pool before keeps its settings. Returns false, with *fault
+ * set, if the value is wrong or memory is short; the config is then incomplete. */
 bool config_pool_set(struct config *config, enum pool pool, const json_t *value,
                      struct config_fault *fault);
-/* Sets a key of a machine, as config_value_set does. Setting the address also makes the machine not
- * local. */
+/* Sets a key of a machine, as config_value_set does. A new address also sets machine->local to
+ * false: set the key `local` after the address. */
 bool config_machine_set(struct config_machine *machine, const struct config_key *key,
                         const char *path, const json_t *value, struct config_fault *fault);
-/* Checks that machines that are not local have addresses, that addresses are unique, and that
- * stages are right (config_stages_check). Unless machines register in etcd, also checks that both
- * phases have a machine. */
+/* Checks that machines on other hosts have addresses, that addresses are unique, and that stages
+ * are right (config_stages_check). Without etcd, also checks that both phases have a machine. */
 bool config_machines_check(const struct config *config, struct config_fault *fault);
 
 /* --- stages.c --- */
 /* Checks the value of the key `stages` and stores the value in machine->stages. */
 bool config_stages_set(struct config_machine *machine, const char *path, const json_t *value,
                        struct config_fault *fault);
-/* Checks a machine's stages together with its other keys. Requires that all keys of the machine
- * have been read. */
+/* Checks a machine's stages together with its other keys. Requires that all its keys are set. */
 bool config_stages_check(const struct config_machine *machine, struct config_fault *fault);
 /* Returns true if no stage has an address that other hosts can reach. Requires that
  * config_stages_check has accepted the machine. */
@@ -135,9 +130,8 @@ json_t *config_stages_json(const struct config_machine *machine);
 bool config_adapters_check(const struct config *config, struct config_fault *fault);
 
 /* --- comments.c --- */
-/* Replaces comments (as in C, outside strings) by blanks, so that lines and columns stay. Returns
- * false if a comment has no end; *line_out is then the line (from 1) in which the comment
- * begins. */
+/* Replaces comments, as in C, by blanks, so that lines and columns stay. Returns false if a comment
+ * has no end; *line_out is then the line (from 1) in which the comment begins. */
 bool config_comments_blank(char *text, size_t text_bytes, unsigned *line_out);
 
 /* --- locate.c --- */

@@ -1,10 +1,9 @@
-/* spans: sends spans (named time intervals of requests; not the glossary's spans of tokens) to an
- * OpenTelemetry collector, as JSON over HTTP (config key `log/otlp_endpoint`). server/ makes every
- * call, on the gateway's event loop thread. The part owns a buffer of 1 MiB for spans, and a
- * thread. The thread gathers spans for a second, or until they have 512 KiB, and sends them in one
- * POST of at most 10 s. Spans are dropped and counted if the buffer is full or their POST fails
- * (also by a status other than 2xx). The part does not make the JSON of a span: server/http/
- * does. */
+/* spans: sends trace spans (named time intervals of requests; the glossary's span is another) to an
+ * OpenTelemetry collector, as JSON over HTTP (config key `log/otlp_endpoint`). server/ uses the
+ * part, on the gateway's event loop thread. The part owns a buffer of 1 MiB for spans, and a thread
+ * that sends them with a POST about each second. Spans are dropped and counted if the buffer is
+ * full or their POST fails: after 10 s, or with a status other than 2xx. The part does not make the
+ * JSON of a span: server/http/ does. */
 #ifndef EVENTS_SPANS_H
 #define EVENTS_SPANS_H
 
@@ -16,9 +15,9 @@
 struct spans;
 
 struct spans_counts {
-    uint64_t sent;         /* Spans whose POST was answered with a status 2xx. */
-    uint64_t dropped;      /* Spans that were dropped. */
-    char drop_reason[160]; /* Why spans were dropped last; empty = none were dropped. */
+    uint64_t sent; /* Spans whose POST was answered with a status 2xx. */
+    uint64_t dropped;
+    char drop_reason[160]; /* Why the latest dropped spans were dropped; empty = none were. */
 };
 
 /* Loads libcurl and starts the thread, without contacting the collector. endpoint: a URL such as
@@ -27,10 +26,10 @@ struct spans_counts {
  * ST_NO_MEMORY, also if no thread can be started. */
 enum status spans_open(const char *endpoint, struct spans **out, struct error *error);
 /* Waits until the remaining spans are sent, at most a second, then frees the part. If a POST takes
- * longer, the part's memory stays allocated, because the thread still uses it. NULL is fine. */
+ * longer, the thread goes on: the memory stays until the process ends. NULL is fine. */
 void spans_close(struct spans *spans);
 
-/* Adds spans: span_count JSON objects of OTLP, separated by commas. The text is copied. */
+/* Adds span_count spans: JSON objects of OTLP, separated by commas. The text is copied. */
 void spans_add(struct spans *spans, const char *json, size_t json_bytes, uint32_t span_count);
 
 /* Returns the counts since spans_open. */

@@ -1,10 +1,10 @@
 /* child: starts `cleave machine` processes: the local machines of `cleave serve` (server/fleet/)
  * and the local stage processes of a machine (machine/executor/). The parent makes its calls on its
- * event loop thread. The child calls child_keys_receive and child_failure_report, on its main
- * thread. The functions keep no state. The child gets its config in a memory file, and the
- * cluster's keys through a pipe that can later carry new keys. Through another pipe, the child
- * sends one line: "ready ADDRESS" when it listens, or "failed REASON" if it cannot start. This part
- * does not watch, restart or stop the child: the parent does. */
+ * event loop thread, the child on its main thread. The functions keep no state. The child gets its
+ * config in a memory file, and the cluster's keys through a pipe that can later carry new keys.
+ * Through another pipe, the child sends one line: "ready ADDRESS" when it listens, or "failed
+ * REASON" if it cannot start. This part does not watch, restart or stop the child: the parent
+ * does. */
 #ifndef HOST_CHILD_H
 #define HOST_CHILD_H
 
@@ -17,7 +17,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define CHILD_ARGUMENTS_MAX 4 /* Further arguments of a child. */
+#define CHILD_ARGUMENTS_MAX 4 /* Size of child_spec.arguments. */
 
 /* What to start. The pointers need to be valid only during child_start. */
 struct child_spec {
@@ -28,10 +28,11 @@ struct child_spec {
     int turns_fd;                               /* Descriptor of turns_create; -1 = none. */
     int batches_fd;                             /* Descriptor of batch_record_create; -1 = none. */
     const char *log_level;                      /* NULL = the child's default. */
-    const char *arguments[CHILD_ARGUMENTS_MAX]; /* Further arguments; the first NULL ends them. */
+    const char *arguments[CHILD_ARGUMENTS_MAX]; /* Further arguments; unused entries are NULL. */
 };
 
-/* A process that was started. The caller closes the descriptors and waits for the process. */
+/* A process that was started. The caller closes the descriptors and waits for the end of the
+ * process. */
 struct child_process {
     pid_t pid;
     int pidfd;    /* Readable when the process has ended. */
@@ -48,14 +49,14 @@ struct child_process {
 /* Returns true if the process ended by an error of its own: by a signal such as SIGSEGV or SIGABRT,
  * or with the exit status CHILD_EXIT_CRASHED. */
 bool child_crashed(const siginfo_t *waitid_result);
-/* Returns true if the process ended by any other signal, or with the exit status CHILD_EXIT_KILLED:
- * the process or one of its stage processes was killed from outside. */
+/* Returns true if the process, or one of its stage processes, was killed from outside: by a signal
+ * that is no error of its own, or with the exit status CHILD_EXIT_KILLED. */
 bool child_killed(const siginfo_t *waitid_result);
-/* Returns how many processes of this host the kernel has killed because memory was short; 0 = the
- * kernel does not say. */
+/* Returns how many processes of this host the kernel has killed because memory was short; 0 = none,
+ * or not known. */
 uint64_t child_memory_kills(void);
 
-/* Starts the process in a process group of its own. On failure, returns ST_IO; the error names the
+/* Starts the process in a process group of its own. Returns ST_IO on failure; the error names the
  * machine and what failed. */
 enum status child_start(const struct child_spec *spec, struct child_process *out,
                         struct error *error);
@@ -63,15 +64,15 @@ enum status child_start(const struct child_spec *spec, struct child_process *out
 /* Called by the parent: sends new cluster keys to the child, without waiting. Returns ST_IO on
  * failure. */
 enum status child_keys_send(int keys_fd, const struct secret_keys *keys);
-/* Called by the child: reads keys that the parent has sent. wait true = waits until keys arrive or
- * a signal interrupts. Returns ST_IN_PROGRESS if no keys have arrived, ST_UNREACHABLE if the parent
- * has closed the pipe, ST_IO if the pipe cannot be read or its bytes are not keys. */
+/* Called by the child: reads keys that the parent has sent. wait: waits until keys arrive or a
+ * signal interrupts the call. Returns ST_IN_PROGRESS if no keys have arrived, ST_UNREACHABLE if the
+ * parent has closed the pipe, ST_IO if the pipe cannot be read or its bytes are not keys. */
 enum status child_keys_receive(int keys_fd, bool wait, struct secret_keys *keys_out);
 
-/* Called by the child: sends "failed REASON" to the parent, if the parent still reads. */
+/* Called by the child: sends "failed REASON" to the parent. */
 void child_failure_report(int ready_fd, const struct error *error);
 
-/* The part of the child's line "ready ADDRESS" or "failed REASON" that has been received so far. */
+/* The bytes of the child's line that have arrived. All zeros before the first child_line_read. */
 struct child_line {
     char text[sizeof(struct error) + 16];
     size_t bytes;
@@ -80,15 +81,12 @@ struct child_line {
 /* Result of child_line_read. */
 enum child_line_kind { CHILD_NOT_YET, CHILD_READY, CHILD_FAILED, CHILD_CLOSED, CHILD_NONSENSE };
 
-/* Called by the parent: reads what has arrived, without waiting. The caller passes the same *line,
- * at first all zeros, until the result is not CHILD_NOT_YET.
- *   CHILD_NOT_YET   The line is not complete.
- *   CHILD_READY     *text_out points into *line: to the address.
- *   CHILD_FAILED    *text_out points into *line: to the reason.
- *   CHILD_CLOSED    The pipe has ended before a complete line, or cannot be read; the process has
- *                   probably ended.
- *   CHILD_NONSENSE  The child sent another line, or a line that is too long; line->text has the
- *                   line.
+/* Called by the parent: reads what has arrived, without waiting.
+ *   CHILD_NOT_YET   The line is not complete: call again with the same *line.
+ *   CHILD_READY     *text_out is the address, in *line.
+ *   CHILD_FAILED    *text_out is the reason, in *line.
+ *   CHILD_CLOSED    The pipe has ended before a complete line, or cannot be read.
+ *   CHILD_NONSENSE  The child sent another line, or a line that is too long: line->text.
  */
 enum child_line_kind child_line_read(int ready_fd, struct child_line *line, const char **text_out);
 

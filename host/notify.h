@@ -1,9 +1,8 @@
 /* notify: sends messages to the service manager that started this process (systemd, Type=notify):
- * that the process is ready, what it does, and that it is alive. A message is a text in a datagram
- * on the Unix socket that the environment variable NOTIFY_SOCKET names (sd_notify(3)). The part
- * owns the connection to this socket. Without a service manager the functions send nothing; a
- * message that the manager does not take at once is lost. The main thread of a gateway, a machine
- * or a stage process makes every call. */
+ * that the process is ready, what it does, and that it is alive (sd_notify(3)). The part owns the
+ * connection to the manager. Without a service manager the functions send nothing. A message that
+ * the manager does not take at once is lost. Gateways, machines and stage processes make the calls
+ * on their main threads. */
 #ifndef HOST_NOTIFY_H
 #define HOST_NOTIFY_H
 
@@ -16,21 +15,21 @@ struct notify {
 };
 
 /* Connects to the service manager that the environment names. Removes NOTIFY_SOCKET, WATCHDOG_USEC
- * and WATCHDOG_PID from the environment, so that child processes do not use them. Requires that the
- * process has not entered the sandbox. */
+ * and WATCHDOG_PID from the environment, so that child processes do not use them. Call it before
+ * the process enters the sandbox. */
 void notify_open(struct notify *n);
 void notify_close(struct notify *n);
 
-/* Reports that the process serves. status_line: shown by `systemctl status`. */
+/* Reports that the process serves. `systemctl status` shows status_line. */
 void notify_ready(const struct notify *n, const char *status_line);
-/* Reports that the process reads its config again; notify_ready ends this state. now_us: now, on
- * the monotonic clock. */
+/* Reports that the process reads its config again, until the next notify_ready. now_us: monotonic
+ * clock. */
 void notify_reloading(const struct notify *n, int64_t now_us);
-/* Reports that the process ends. status_line: shown by `systemctl status`. */
+/* Reports that the process ends. `systemctl status` shows status_line. */
 void notify_stopping(const struct notify *n, const char *status_line);
 
-/* Sends a sign of life if it is due. Called in each iteration of the event loop. Returns the
- * milliseconds after which it must be called again; -1 = the manager wants no signs of life. */
+/* Sends a sign of life if it is due. now_us: monotonic clock. Returns the milliseconds until the
+ * next call at the latest; -1 = the manager wants no signs of life. */
 int notify_turn(struct notify *n, int64_t now_us);
 
 #endif

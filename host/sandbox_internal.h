@@ -1,8 +1,7 @@
 /* sandbox_internal: what the files of the sandbox (sandbox.h) share: sandbox.c (which files a
- * process needs), sandbox_files.c (Landlock) and sandbox_calls.c (seccomp). Only these files and
- * tests include this header. The functions run on the main thread. sandbox_files_limit and
- * sandbox_syscalls_limit limit the calling thread, and the threads and processes that it starts
- * later; nothing lifts the limits. The functions keep no state and write no logs. */
+ * process needs), sandbox_files.c (Landlock) and sandbox_calls.c (seccomp). The functions run on
+ * the main thread, keep no state and write no logs. Limits hold for the calling thread, and for the
+ * threads and processes that it starts later; nothing lifts them. */
 #ifndef HOST_SANDBOX_INTERNAL_H
 #define HOST_SANDBOX_INTERNAL_H
 
@@ -17,18 +16,18 @@
 /* A list of files and folders. A folder stands for everything in it. */
 struct sandbox_paths {
     uint32_t count;
-    bool overflow; /* A path was not added: there are too many, or the path is too long. */
+    bool overflow; /* A path is missing: there were too many, or it was too long. */
     char paths[SANDBOX_PATHS_MAX][LIMIT_PATH_BYTES];
 };
 
 /* Adds a copy of the path, or sets paths->overflow. */
 void sandbox_path_add(struct sandbox_paths *paths, const char *path);
 
-/* The files that a process may use. */
+/* The files that a process may use. It may start no file except with may_start_self. */
 struct sandbox_files {
     const struct sandbox_paths *readable; /* Files that may be read; NULL = all. */
     const struct sandbox_paths *writable; /* Files that may be read and written; not NULL. */
-    bool may_start_self; /* The process may start this executable; false = it may start none. */
+    bool may_start_self;                  /* The process may start this executable. */
 };
 
 /* Returns the version of Landlock that the kernel has; 0 = none. */
@@ -37,10 +36,10 @@ int sandbox_landlock_version(void);
  * the kernel has no Landlock, ST_TOO_LARGE if a list overflowed, ST_IO if a system call fails. */
 enum status sandbox_files_limit(const struct sandbox_files *files, struct error *error);
 
-/* Makes a fixed list of system calls fail with EPERM, and clone if it would make a namespace.
- * clone3 fails with ENOSYS, so that the C library uses clone. starts_processes: the process may
- * start executables; false = execve and execveat fail, too. Returns ST_UNSUPPORTED if the processor
- * or the kernel cannot filter system calls, ST_IO if a system call fails. */
+/* Makes a fixed list of system calls fail, among them all that would make a namespace.
+ * starts_processes: the process may start executables; false = execve and execveat fail, too.
+ * Returns ST_UNSUPPORTED if the processor or the kernel cannot filter system calls, ST_IO if a
+ * system call fails. */
 enum status sandbox_syscalls_limit(bool starts_processes, struct error *error);
 
 #endif

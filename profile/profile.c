@@ -307,6 +307,24 @@ const struct profile_device *profile_device_find_on(const struct profile *p, con
     return found;
 }
 
+const struct profile_device *profile_device_find_default(const struct profile *p, const char *kind,
+                                                         uint32_t threads, uint32_t ranks,
+                                                         const char *host)
+{
+    const struct profile_device *device = profile_device_find_on(p, kind, threads, ranks, host);
+    if (device == NULL)
+        device = profile_device_find_on(p, kind, 0, ranks, host);
+    if (device != NULL || threads > 0)
+        return device;
+    for (uint32_t i = 0; i < p->device_count; i++) {
+        const struct profile_device *d = &p->devices[i];
+        if (strcmp(d->kind, kind) == 0 && d->threads > threads && d->ranks == ranks &&
+            (host[0] == 0 || strcmp(d->host, host) == 0))
+            threads = d->threads;
+    }
+    return profile_device_find_on(p, kind, threads, ranks, host);
+}
+
 const struct profile_device *profile_device_find(const struct profile *p, const char *kind,
                                                  uint32_t threads)
 {

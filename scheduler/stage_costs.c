@@ -58,24 +58,23 @@ static uint32_t best_micro_batch(const struct config *config, const struct profi
     return best;
 }
 
-/* The profile's device for a stage: of its kind with its number of threads, else of its kind. */
+/* The profile's device for a stage: of its kind, with its number of threads. */
 static const struct profile_device *device_of(const struct profile *p,
-                                              const struct config_stage *stage, uint32_t cores)
+                                              const struct config_stage *stage)
 {
-    return profile_device_find(p, stage->device, stage->threads > 0 ? stage->threads : cores);
+    return profile_device_find_default(p, stage->device, stage->threads, 1, "");
 }
 
 enum status stage_costs_by_profile(const struct config *config, const struct config_machine *entry,
-                                   const struct config_stages *stages, uint32_t cores,
-                                   const struct profile *p, const char *name,
-                                   struct stage_costs *out, struct error *error)
+                                   const struct config_stages *stages, const struct profile *p,
+                                   const char *name, struct stage_costs *out, struct error *error)
 {
     *out = (struct stage_costs){.first_extra = 0};
     bool prompt = entry->pool == POOL_PROMPT;
-    const struct profile_device *first = device_of(p, &stages->stages[0], cores);
+    const struct profile_device *first = device_of(p, &stages->stages[0]);
     for (uint32_t i = 0; i < stages->count; i++) {
         const struct config_stage *stage = &stages->stages[i];
-        const struct profile_device *d = device_of(p, stage, cores);
+        const struct profile_device *d = device_of(p, stage);
         if (d == NULL)
             return error_set(error, ST_NOT_FOUND,
                              "machines/%s/stages/%u: %s has no device \"%s\" with %u threads",

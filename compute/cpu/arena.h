@@ -1,9 +1,9 @@
 /* arena: memory for the weights of one device. Matrices lie next to each other in large chunks that
  * use huge pages, because the kernels stream through hundreds of matrices per token and would wait
  * for page walks with 4 KiB pages. The arena owns the chunks, and frees a chunk when the caller has
- * given back all pieces of the chunk. Only matrix.c calls the functions, on the thread that opens
- * and closes matrices (a machine's event loop thread); there are no locks. The arena does not fill
- * the memory, and does not reuse gaps within a chunk. */
+ * given back all pieces of the chunk. matrix.c calls the functions, on the thread that opens and
+ * closes matrices; there are no locks. The arena does not fill the memory, and does not reuse gaps
+ * within a chunk. */
 #ifndef COMPUTE_CPU_ARENA_H
 #define COMPUTE_CPU_ARENA_H
 
@@ -15,7 +15,7 @@ struct arena_chunk {
     struct arena_chunk *next;
     void *map;        /* The mapping, as the system returned it. */
     size_t map_bytes; /* Size of the mapping. */
-    uint8_t *data;    /* The part of the mapping that pieces are cut from; begins at a huge page. */
+    uint8_t *data;    /* The part of the mapping that pieces are cut from. */
     size_t bytes;     /* Size of `data`. */
     size_t used;      /* Bytes of `data` that pieces were cut from. */
     uint32_t pieces;  /* Number of pieces that have not been given back. */

@@ -2,25 +2,23 @@
  * isa_avx2.c and isa_avx512.c include this header and put attention_run, attention_store and
  * functions of attention_fixed.h into their tables (kernels.h). sequences.c divides rows and heads
  * among the device's threads, which call the functions through the table. No state, no allocation:
- * the caller passes scratch memory. Caches of integers are not computed here, but in
- * attention_fixed.h.
+ * the caller passes scratch memory. Caches of integers are computed in attention_fixed.h.
  *
  * The result has the same bits for prompts and decodes, for all sizes of tiles and blocks, and for
  * every order of blocks:
  *
  *   q'   = q * scale
  *   s[t] = fma chain over d of q'[d] K[d][t]; with a cap, cap * tanh(s[t] / cap)
- *   m    = max over the row's own positions, and the sink
+ *   m    = max over the positions that the row sees, and the sink
  *   p[t] = exp(s[t] - m), 0 where masked
  *   z    = sum of p: p[t] is added to lane t % 16, then the lanes are added up; then exp(sink - m)
  *          is added
  *   o[d] = fma chain over t of p[t] V[t][d], times 1 / z
  *
- * In q'·K, a vector has the scores of 16 tokens, or of 8 tokens if the number of tokens in a block
- * is no multiple of 16 (in the cache, a column of K is a token). In p·V, a vector has 16 dimensions
- * of o. So each lane computes one output, as one sequential chain. A query is one head of one row.
- * A tile is a few queries times a few vectors: all queries of a tile use each loaded vector of K or
- * V. */
+ * A query is one head of one row. A tile is a few queries times a few vectors: all queries of a
+ * tile use each loaded vector of K or V. In q'·K, a vector has the scores of 16 tokens, or of 8
+ * tokens if the number of tokens in a block is no multiple of 16. In p·V, a vector has 16
+ * dimensions of o. So each lane computes one output, as one sequential chain. */
 #ifndef COMPUTE_CPU_ATTENTION_H
 #define COMPUTE_CPU_ATTENTION_H
 
@@ -29,8 +27,7 @@
 #include "compute/half.h"
 
 /* A decode reads the cache once, from memory, and prefetches into the L2 cache the tokens that are
- * this far ahead. (Prefetching into a 32 KiB L1 cache is 20 % slower, because 16 KB of K displace
- * data in use.) */
+ * this far ahead. (Prefetching into a 32 KiB L1 cache is 20 % slower.) */
 #define AHEAD_TOKENS 128
 
 /* Loads `lanes` elements of the cache as floats. */
@@ -155,8 +152,7 @@ INLINE void qk_columns(const struct kernels_cache *cache, enum compute_kv_dtype 
 }
 
 /* Computes the scores of all queries for tokens [first, tokens), and also for the other tokens in
- * the vectors of the first and of the last token, which lie in the same blocks. With `decode`, also
- * prefetches. */
+ * the vectors of the first and of the last token. With `decode`, also prefetches. */
 INLINE void qk_all(const struct kernels_cache *cache, enum compute_kv_dtype dtype, uint32_t first,
                    uint32_t tokens, bool decode, const struct scores *scores)
 {
@@ -179,9 +175,8 @@ INLINE void qk_all(const struct kernels_cache *cache, enum compute_kv_dtype dtyp
         qk_columns(cache, dtype, token, 1, VECTOR_LANES, ahead_limit, scores);
 }
 
-/* Turns the scores of one query into weights: scores [first, tokens) become p = exp(s - m), the
- * entries before `first` and from `tokens` to `padded` become 0. Returns 1 / z. cap: 0 = none.
- * sink: -infinity = none. */
+/* Turns the scores of one query into weights: scores [first, tokens) become p = exp(s - m), all
+ * other entries up to `padded` become 0. Returns 1 / z. cap: 0 = none. sink: -infinity = none. */
 static float softmax_row(float *row, uint32_t first, uint32_t tokens, uint32_t padded, float cap,
                          float sink)
 {
@@ -427,8 +422,7 @@ static void attention_run(const struct kernels_cache *cache, uint32_t first_posi
         attention_fixed(cache, first_position, rows, heads, parameters, q, q_stride, scratch, out);
 }
 
-/* kernels.store for a latent cache. Not inlined, so that attention_store saves no registers for
- * this function if the cache is not latent. */
+/* kernels.store for a latent cache. Not inlined, so that attention_store saves fewer registers. */
 static __attribute__((noinline)) void store_latent(const struct compute_kv *kv, uint8_t *block,
                                                    uint32_t token, const float *x)
 {

@@ -1,8 +1,8 @@
 /* attention_fixed: attention over a cache of integers (COMPUTE_KV_I16, COMPUTE_KV_I8). attention.h
  * includes this header. attention_run (attention.h) calls attention_fixed; attention_part and
- * attention_join are in struct kernels. sequences.c divides the work among the device's threads,
- * which call the functions. No state, no allocation: the caller passes scratch memory. This header
- * does not write the cache (store_fixed.h does).
+ * attention_join are in struct kernels. The device's threads call the functions. No state, no
+ * allocation: the caller passes scratch memory. This header does not write the cache (store_fixed.h
+ * does).
  *
  * Prompts and decodes have the same definition, so they give the same bits. In the definition, Q,
  * K, V and p are integers, and a sum in parentheses is the float nearest to the exact integer sum:
@@ -31,9 +31,8 @@
  * - Tokens that the row does not see (later tokens, and tokens before the row's window) have e = w
  *   = 0. Segments without a token that the row sees are not joined.
  *
- * The exact sums do not depend on the order of tiles. A lane does two multiplications where fp32
- * does one. Segments of one long context can be computed in parallel. |K| and |V| are at most 8191,
- * so every sum is at most 64 * 8191 * 4095, which is below 2^31. */
+ * The integers |K| and |V| are at most 8191, so every sum is at most 64 * 8191 * 4095, which is
+ * below 2^31. */
 #ifndef COMPUTE_CPU_ATTENTION_FIXED_H
 #define COMPUTE_CPU_ATTENTION_FIXED_H
 
@@ -55,9 +54,10 @@ static_assert(KERNELS_SEGMENT % FIXED_GROUP == 0, "groups do not cross segments"
 static_assert(FIXED_BAND % QK_ROWS == 0 && FIXED_BAND % PV_ROWS == 0, "tiles do not cross bands");
 
 /* A call with at most FIXED_DECODE_ROWS rows is a decode: the cache comes from memory, and the
- * call's first tile of queries prefetches. While the tile works on a unit (struct fixed_unit), the
- * tile prefetches the unit that is FIXED_AHEAD places later in the order of reading: K of the
- * segment's units, then V of these units, then the units that fixed_find_next finds. */
+ * call's first tile of queries prefetches (not over a latent cache). While the tile works on a unit
+ * (struct fixed_unit), the tile prefetches the unit that is FIXED_AHEAD places later in the order
+ * of reading: K of the segment's units, then V of these units, then the units that fixed_find_next
+ * finds. */
 #define FIXED_AHEAD       8
 #define FIXED_DECODE_ROWS 17
 
@@ -268,8 +268,8 @@ INLINE void fixed_qk(const struct fixed_job *job, enum compute_kv_dtype dtype, b
 #include "compute/cpu/attention_softmax.h"
 #include "compute/cpu/attention_values.h"
 
-/* Joins the result of the next segment of query i (next_o, next_most, next_sum: o', m', z') to the
- * result of the segments before (o, most, sum: o, m, z). */
+/* Joins the result of the next segment of query i (o', m' and z' are next_o, next_most and
+ * next_sum) to the result of the segments before (o, m and z are o, most and sum). */
 static void fixed_join(uint32_t i, uint32_t dim, float *o, float *most, float *sum,
                        const float *next_o, const float *next_most, const float *next_sum)
 {
@@ -339,8 +339,8 @@ INLINE struct fixed_unit fixed_unit_at(const struct kernels_cache *cache,
 }
 
 /* Fills job->units with the addresses of tokens [begin, end), without reading the cache. Units
- * before the unit of token `first` get the addresses of the unit of `first`, because a window may
- * have passed their own blocks, which the request then no longer owns. */
+ * before the unit of token `first` get the addresses of the unit of `first`: a window may have
+ * passed their own blocks. */
 INLINE void fixed_find(struct fixed_job *job, const struct kernels_cache *cache,
                        enum compute_kv_dtype dtype, uint32_t begin, uint32_t end, uint32_t first)
 {
@@ -353,8 +353,8 @@ INLINE void fixed_find(struct fixed_job *job, const struct kernels_cache *cache,
     job->unit_count = (uint32_t)(to - job->units);
 }
 
-/* Fills job->v_scale with the scales of V as fp32, and sets job->nan_v. In a decode, the caller
- * calls fixed_qk first, which prefetches the cache lines with the scales of K and of V. */
+/* Fills job->v_scale with the scales of V as fp32, and sets job->nan_v. In a decode, call it after
+ * fixed_qk, which prefetches the scales. */
 INLINE void fixed_scales(struct fixed_job *job)
 {
     vec poison = v_zero();
@@ -419,8 +419,8 @@ INLINE struct fixed_job fixed_open(const struct compute_kv *kv, uint32_t queries
     return job;
 }
 
-/* Defines name_qk and name_pv. Each product of each case is a function of its own: in a common
- * function, the compiler would keep nothing in registers, and take minutes. */
+/* Defines name_qk and name_pv. Each product of each case is a function of its own, because the
+ * compiler would keep nothing in registers in a common function. */
 #define FIXED_PRODUCTS(name, dtype, decode)                                                        \
     static void name##_qk(const struct fixed_job *job)                                             \
     {                                                                                              \
@@ -470,8 +470,8 @@ static void fixed_latent_values(struct fixed_job *job, enum compute_kv_dtype dty
 }
 
 /* Returns the band of up to `most` queries from query `first` on. The band's `tokens` are the
- * segment's tokens up to the position of the last of these queries; 0 = the queries see no token of
- * the segment. */
+ * segment's tokens up to the position of the last query; 0 = the queries see no token of the
+ * segment. */
 static struct fixed_job fixed_band(const struct fixed_job *job, uint32_t first_position,
                                    uint32_t heads, uint32_t begin, uint32_t first, uint32_t most)
 {
@@ -504,11 +504,10 @@ static void fixed_band_softmax(const struct fixed_job *band, uint32_t first_posi
                       cap != 0 ? 1 : band->q_scale[i]);
 }
 
-/* The tokens [begin, end) of a segment that a call computes. `first` is the first token that the
- * call's first row sees; `begin` is the segment's begin or, if later, the begin of the group of
- * `first`. */
+/* The tokens [begin, end) of a segment that a call computes. `begin` is the begin of the segment
+ * or, if later, of the group that has token `first`. */
 struct fixed_span {
-    uint32_t begin, end, first;
+    uint32_t begin, end, first; /* first: the first token that the call's first row sees. */
 };
 
 /* Returns the tokens to compute of the segment that begins at position `begin`, for rows at

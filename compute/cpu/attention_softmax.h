@@ -1,14 +1,12 @@
 /* attention_softmax: the softmax of a segment of an integer cache: turns scores into integer
- * weights. Only attention_fixed.h includes this header, after struct fixed_job, and calls the
- * functions, on the device's threads. The opening comment of attention_fixed.h defines the results,
- * and m, z, e, w, p, qs, vs and ws. No state. The functions read no KV, only the scales of V that
- * struct fixed_job has. */
+ * weights. Part of attention_fixed.h, whose opening comment defines m, z, e, w, p, qs, vs and ws,
+ * and says which threads call the functions. No state. The functions read no KV, only the scales of
+ * V that struct fixed_job has. */
 #ifndef COMPUTE_CPU_ATTENTION_SOFTMAX_H
 #define COMPUTE_CPU_ATTENTION_SOFTMAX_H
 
 /* Replaces each of `count` vectors x[i] by 2^max(x[i], FIXED_EXPONENT_MIN), with a relative error
- * of at most 2.6e-6 (minimax polynomial). The error does not matter, because weights are then
- * rounded to multiples of 1 / 4095 of the greatest weight. */
+ * of at most 2.6e-6. (Weights are then rounded to multiples of 1 / 4095 of the greatest weight.) */
 INLINE void fixed_exp2(vec *x, uint32_t count)
 {
     static const float factors[] = {0x1.ca1440p-5f, 0x1.ec06dap-3f, 0x1.62e0dcp-1f, 0x1.ffffe8p-1f};
@@ -76,16 +74,15 @@ INLINE void fixed_round(const vec *w, uint32_t stored, float *w_scale, int16_t *
     }
 }
 
-/* Tokens [begin, end) of a segment, counted from the first token of the job: those that a query
- * sees. 0, 0 = none. */
+/* The tokens [begin, end) of a segment that a query sees, counted from the job's first token. 0, 0
+ * = none. */
 struct fixed_view {
     uint32_t begin, end;
 };
 
 /* Stores m of a query (not yet multiplied by qs) in job->score_max. Scores after the view, and
- * scores before the view in the view's first vector, become -infinity. The caller calls this
- * function for all queries before it calls fixed_softmax, so that the CPU can compute on several
- * queries at the same time. */
+ * scores before the view in the view's first vector, become -infinity. Call it for all queries
+ * before fixed_softmax, so that the CPU can compute on several queries at the same time. */
 static void fixed_most(const struct fixed_job *job, uint32_t query, struct fixed_view view)
 {
     const uint32_t tokens = view.end;
@@ -119,8 +116,7 @@ static bool fixed_view_nan(const struct fixed_job *job, struct fixed_view view)
 
 /* Turns the query's scores into integer weights p, in place; tokens outside the view get 0, up to
  * job->padded. Also stores z and ws, and multiplies m by q_scale. q_scale: job->q_scale[query], or
- * 1 if the scores were capped. Each step is done for several vectors before the next step, so that
- * the CPU works on several vectors at the same time. */
+ * 1 if the scores were capped. */
 static void fixed_softmax(const struct fixed_job *job, uint32_t query, struct fixed_view view,
                           float q_scale)
 {

@@ -1,7 +1,6 @@
 /* attention_values: p·V of a segment of an integer cache: adds the values of its tokens, multiplied
- * with their weights, to the results of the queries. Only attention_fixed.h includes this header,
- * after attention_softmax.h, and calls the functions, on the device's threads. The opening comment
- * of attention_fixed.h defines the results. No state. */
+ * with their weights, to the results of the queries. Part of attention_fixed.h, whose opening
+ * comment defines the results and says which threads call the functions. No state. */
 #ifndef COMPUTE_CPU_ATTENTION_VALUES_H
 #define COMPUTE_CPU_ATTENTION_VALUES_H
 
@@ -114,8 +113,8 @@ INLINE void fixed_pv_tokens(const struct fixed_job *job, enum compute_kv_dtype d
                       out);
 }
 
-/* Returns how many of the segment's first `tokens` tokens are not after the position of the query's
- * row. The segment begins at position `begin`. Tokens before the row's window count. */
+/* Returns the end of the tokens that the query's row sees in a segment of `tokens` tokens from
+ * position `begin` on, counted from `begin`. */
 INLINE uint32_t fixed_view_end(uint32_t first_position, uint32_t heads, uint32_t query,
                                uint32_t begin, uint32_t tokens)
 {

@@ -1,8 +1,8 @@
-/* cpu: the state of the CPU backend and the functions that its files share. Outside compute/cpu/,
- * only tests include this header. A device computes one operation at a time, for one calling thread
- * (compute.h says which thread calls). The operation divides its work into items, which the calling
- * thread and the worker threads compute (workers.h). When a batch runs in lanes (compute/lanes.h),
- * each of these threads calls the operations of a lane, which is a struct compute with one thread.
+/* cpu: the state of the CPU backend and the functions that its files share. Only compute/cpu/ and
+ * tests use this header. A device computes one operation at a time, for one calling thread
+ * (compute.h). The operation divides its work into items, which the calling thread and the worker
+ * threads compute (workers.h). When a batch runs in lanes (compute/lanes.h), each of these threads
+ * calls the operations of a lane, which is a struct compute with one thread.
  *
  * A function cpu_X without a comment implements compute_ops.X (compute/operations.h). cpu_lanes_X
  * and cpu_lane implement struct compute_lanes_ops (compute/lanes.h), cpu_group_X implements struct
@@ -18,19 +18,19 @@
 
 /* A work item is a piece of an operation that one thread computes. In a row-wise operation, an item
  * is one tile, a few rows (TILE_ROWS in kernels.h). If there are at least ITEM_TILES_MANY tiles per
- * thread, an item is all tiles that fit in ITEM_ROWS rows: some microseconds of work. */
+ * thread, an item is all tiles that fit in ITEM_ROWS rows. */
 #define ITEM_ROWS       12
 #define ITEM_TILES_MANY 4
 
-/* Scratch memory of one thread, which grows and is never made smaller. */
+/* Scratch memory of one thread, which is never made smaller. */
 struct cpu_scratch {
     float *data;
     size_t floats;
 };
 
 /* Memory for attention of few rows with long contexts (sequences.c): a work item is then one
- * segment (KERNELS_SEGMENT tokens) of one sequence and KV head. In this struct, 16 heads that share
- * a latent cache count as a KV head. */
+ * segment (KERNELS_SEGMENT tokens) of one sequence and KV head. A latent cache counts as one KV
+ * head for each 16 heads. */
 struct cpu_segments {
     float *parts;                 /* Results of the segments (kernels.attention_part). */
     size_t floats;                /* Number of floats in `parts`. */
@@ -39,8 +39,8 @@ struct cpu_segments {
 };
 
 /* What a thread prefetches at the end of its share of a product: the weights that the thread
- * probably reads in the next product. The share is the work items [first_item, end_item) with which
- * the thread begins (workers_share). */
+ * probably reads in the next product. The share is the work items [first_item, end_item)
+ * (workers_share). */
 struct cpu_weights_ahead {
     _Alignas(64) uint32_t first_item;
     uint32_t end_item;
@@ -63,15 +63,15 @@ struct compute {
     struct lanes *lanes; /* NULL = the device has one thread, or this struct is a lane. */
     /* Connects the device to the other ranks of its group (compute/meeting.h); NULL = no group. */
     struct meeting *meeting;
-    /* Index in compute_matrix.next of the entry for thread 0 of this struct: 0 for a device, the
-     * number of the device's threads + i for lane i. */
+    /* Index in compute_matrix.next of the entry for thread 0: 0 for a device, the number of the
+     * device's threads + i for lane i. */
     uint32_t ahead_base;
     const struct kernels *kernels;       /* Functions of the instruction set in use. */
     const struct kernels_floats *floats; /* Products of float weights. */
     struct workers *workers;             /* The threads of this struct; a lane has one. */
     struct unpack_choice unpack;
     bool exact;                                /* compute_options.exact. */
-    bool prefetch;                             /* kernels_product.prefetch of all products. */
+    bool prefetch;                             /* True: products prefetch weights. */
     struct arena weights;                      /* Memory of all matrices; a lane has none. */
     const struct compute_matrix *last_product; /* First matrix of the last product; NULL = none. */
     struct cpu_weights_ahead ahead[WORKERS_THREADS_MAX]; /* Per thread. */
@@ -85,27 +85,27 @@ struct compute {
 
 /* A weight matrix, repacked in groups of GROUP_ROWS rows (enum kernels_form). */
 struct compute_matrix {
-    /* Type of the weights in the file. With compute_options.exact, `form` is FORM_F32 for every
-     * type. */
+    /* Type of the weights in the file. `form` is FORM_F32 for every type with
+     * compute_options.exact. */
     enum compute_type type;
     enum kernels_form form;
     uint32_t rows;
     uint32_t cols;
-    bool unpack;     /* Products of many rows unpack each group first (unpack_choice.c). */
+    bool unpack;     /* Products of many rows unpack each group first. */
     uint32_t groups; /* Number of groups; the last group is padded with rows of zeros. */
     size_t group_bytes;
     uint8_t *data;
     struct arena_chunk *chunk; /* The chunk that `data` is in. */
     /* Scales of an F8_E4M3 matrix: [groups][scale_blocks][GROUP_ROWS]; NULL = not scaled. The
      * columns form scale_blocks blocks of scale_cols columns; the first block has scale_first
-     * columns, the last block may have fewer. A kernel multiplies the unscaled weights of one
-     * block; matmul.c multiplies the result by the block's scale. */
+     * columns, the last block may have fewer. matmul.c multiplies the product of a block by the
+     * block's scale. */
     float *scales;
     uint32_t scale_blocks;
     uint32_t scale_first, scale_cols;
-    /* [threads of the device, then lanes]: address of the first weight that the thread read in the
-     * product after the product that began with this matrix, in the last forward pass. The next
-     * forward pass uses the address as cpu_weights_ahead.next. 0 = not known yet. */
+    /* [threads of the device, then lanes]: address of the first weight that the thread reads in the
+     * product after the product that begins with this matrix, as in the forward pass before. 0 =
+     * not known yet. */
     uintptr_t *next;
 };
 
@@ -114,22 +114,22 @@ struct compute_activations {
     uint32_t rows_max;
     uint32_t cols;
     unsigned needs; /* OR of enum compute_needs. */
-    /* [rows_max][cols]. Without COMPUTE_NEEDS_F32, only attention and compute_latent_ops.expand use
-     * this array, for intermediate results. */
+    /* [rows_max][cols]. Without COMPUTE_NEEDS_F32, memory for intermediate results of operations.
+     */
     float *floats;
     /* [rows_max] rows as kernels_floats.round writes them; NULL = no COMPUTE_NEEDS_BF16. */
     uint8_t *rounded;
     size_t rounded_stride; /* Bytes of a row of `rounded`. */
-    /* Rows of a tile of the batch that was written last; the last tile may have fewer rows. */
+    /* Rows of a tile; the last tile may have fewer rows. */
     uint32_t tile_rows;
     struct kernels_block *blocks; /* [tiles][cols / 32]; NULL = no COMPUTE_NEEDS_Q8. */
-    /* Second planes (kernels.h, "refined rows"), one per entry of `blocks`; NULL = no
-     * COMPUTE_NEEDS_REFINED. */
+    /* Second planes (kernels.h, "refined rows"), one per entry of `blocks`; NULL = rows are not
+     * refined. */
     struct kernels_second_plane *second_planes;
 };
 
 /* Returns 64-byte aligned memory, not zeroed; NULL = no memory. Pages of large pieces take no
- * memory until they are written. */
+ * memory until they are written. The caller frees the memory with free(). */
 void *cpu_memory_take(size_t bytes);
 
 /* Returns the number of rows of a work item of a row-wise operation: a multiple of tile_rows. */
@@ -141,20 +141,19 @@ static inline uint32_t cpu_item_rows(const struct compute *c, uint32_t row_count
 }
 
 /* Returns the number of rows of each tile of a batch; the last tile may have fewer rows. Tiles are
- * as equal as possible: 8 rows become tiles of 4 and 4, not of 6 and 2, so that two threads get
- * equal work. */
+ * as equal as possible, so that threads get equal work: 8 rows become tiles of 4 and 4. */
 static inline uint32_t cpu_tile_rows(uint32_t row_count)
 {
     uint32_t tiles = (row_count + TILE_ROWS - 1) / TILE_ROWS;
     return tiles == 0 ? TILE_ROWS : (row_count + tiles - 1) / tiles;
 }
 
-/* Grows every thread's scratch memory to at least `floats` floats. Returns ST_NO_MEMORY if that
- * fails. */
+/* Grows every thread's scratch memory to at least `floats` floats. Memory that grows loses its
+ * content. Returns ST_NO_MEMORY on failure. */
 enum status cpu_scratch_grow(struct compute *c, size_t floats);
 
-/* Grows c->segments to at least `floats` floats of results and `heads` counters. Returns false if
- * there is no memory. */
+/* Grows c->segments to at least `floats` floats of results and `heads` counters. Arrays that grow
+ * lose their content. Returns false if there is no memory. */
 bool cpu_segments_grow(struct compute *c, size_t floats, uint32_t heads);
 
 /* Returns the index in a->blocks of the block with row `row` and column `col`. */
@@ -165,7 +164,7 @@ static inline size_t cpu_activation_block(const struct compute_activations *a, u
 }
 
 /* cpu.c: reads the environment variable `name`: auto, never or always. Not set or empty = auto.
- * Returns ST_INVALID for other values. Called only when a device is opened. */
+ * Returns ST_INVALID for other values. */
 enum status cpu_choice_read(const char *name, enum cpu_choice *out, struct error *error);
 
 /* cpu.c: frees a device or a lane with its workers and scratch memory, but not a device's lanes and
@@ -174,12 +173,13 @@ void cpu_compute_free(struct compute *c);
 
 /* lanes.c */
 /* Opens a lane for each thread of c. `when` says which batches run in lanes; the environment
- * variable CLEAVE_LANES (auto, never, always) replaces COMPUTE_LANES_AUTO. The caller closes *out
- * with cpu_lanes_close, also after an error: some lanes may be open. */
+ * variable CLEAVE_LANES (auto, never, always) replaces COMPUTE_LANES_AUTO. Returns ST_INVALID for
+ * another value of the variable, or an error of workers_open. The caller closes *out with
+ * cpu_lanes_close, also after an error. */
 enum status cpu_lanes_open(struct compute *c, enum compute_lanes when, struct lanes **out,
                            struct error *error);
 void cpu_lanes_close(struct lanes *lanes); /* NULL is fine. */
-/* Removes the lanes' pointers to matrix m, which is about to be closed. */
+/* Removes pointers of the lanes to matrix m, which is about to be closed. */
 void cpu_lanes_forget(struct lanes *lanes, const struct compute_matrix *m);
 uint32_t cpu_lanes_count(const struct compute *c);
 uint32_t cpu_lanes_pick(struct compute *c, uint32_t row_count);
@@ -197,8 +197,8 @@ void cpu_embed(struct compute *c, const struct compute_matrix *m, const uint32_t
                uint32_t count, float *y);
 
 /* matmul.c */
-/* A group of W is multiplied with at most this number of tiles of rows before the next group is
- * read. 21 tiles are 126 rows: best for 576 to 1536 columns. */
+/* Most tiles of rows with which a group of W is multiplied before the next group is read. 21 tiles
+ * are 126 rows: best for 576 to 1536 columns. */
 #define CPU_CHUNK_TILES 21
 /* A part of a product: groups [first, first + groups) of `matrix` times rows [0, row_count) of `a`.
  */
@@ -210,10 +210,10 @@ struct cpu_part {
     uint32_t row_count;
     float *y;        /* Result of row 0 of `a` and the first row of group `first`. */
     size_t y_stride; /* Floats in y from one row of `a` to the next. */
-    /* Weights that the thread reads next; NULL = the weights that follow this part. */
+    /* Weights that the thread reads next, to prefetch; NULL = the weights that follow this part. */
     const uint8_t *next;
 };
-/* Computes a part on the calling thread: experts.c calls it from its work items. */
+/* Computes a part on the calling thread. */
 void cpu_matmul_part(const struct compute *c, const struct cpu_part *part);
 void cpu_matmul(struct compute *c, const struct compute_matrix *const *matrices,
                 const float *const *biases, uint32_t count, const struct compute_activations *a,
@@ -229,7 +229,7 @@ enum status cpu_unpack_rule(struct compute *c, struct error *error);
 /* Returns true if products of many rows with matrices of this form unpack each group first. With
  * CPU_CHOICE_AUTO, the first call for a form measures in about 0.2 ms whether unpacking is faster;
  * without memory for the measurement, the result is false. The choice does not change the bits of
- * products. Only matrix.c calls this function, on the thread that opens matrices. */
+ * products. Call it on the thread that opens matrices. */
 bool cpu_unpack_pays(struct compute *c, enum kernels_form form);
 
 /* activations.c */
@@ -244,8 +244,7 @@ void cpu_activations_begin(struct compute_activations *a, uint32_t row_count);
  * columns. */
 void cpu_activations_quantise(const struct compute *c, const struct compute_activations *a,
                               uint32_t row, uint32_t col, uint32_t count, const float *values);
-/* Calls cpu_activations_quantise for a whole row. Does not write a->floats: the caller writes them.
- */
+/* Calls cpu_activations_quantise for a whole row. Does not write a->floats. */
 void cpu_activations_finish(const struct compute *c, const struct compute_activations *a,
                             uint32_t row, const float *values);
 void cpu_norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,

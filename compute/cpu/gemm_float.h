@@ -1,14 +1,11 @@
-/* gemm_float: products of W in F32, F16 and BF16 with a tile of rows. Each isa_<isa>.c includes
- * this header once, after its vector header, and puts gemm_float and round_bf16 into its
- * kernels_floats (kernels.h). isa_avx512_bf16.c instead uses gemm_f32, gemm_f16 and a product of
- * its own for BF16; cpu.c uses that table only if a comparison when the device is opened gives the
- * same bits as gemm_float. Through the tables, matmul.c and latent.c call the products and
- * activations.c the rounding, on the device's threads. No state.
+/* gemm_float: products of W in F32, F16 and BF16 with a tile of rows. isa_portable.c, isa_avx2.c
+ * and isa_avx512.c include this header after their vector header, and put gemm_float and round_bf16
+ * into their kernels_floats (kernels.h). isa_avx512_bf16.c uses only the F32 and F16 products. Any
+ * thread; no state.
  *
  * An output is one chain of fma over the columns in order. So a product may be split between
- * columns (in BF16 between pairs of columns): `out` keeps the sum so far. F8_E4M3 weights have the
- * form of BF16 here. This header does not multiply by their scales, add the bias, or write to y:
- * matmul.c does. */
+ * columns (in BF16 between pairs of columns): `out` keeps the sum so far. This header does not
+ * multiply by the scales of F8_E4M3 weights, add the bias, or write to y: matmul.c does. */
 #ifndef COMPUTE_CPU_GEMM_FLOAT_H
 #define COMPUTE_CPU_GEMM_FLOAT_H
 
@@ -38,8 +35,8 @@ INLINE vec load_weights(enum kernels_form form, const uint8_t *columns, uint32_t
     return second != 0 ? v_load_bf16_low(halves) : v_load_bf16_high(halves);
 }
 
-/* Adds the products of columns [p->first, p->last) to the sums f. `rows` and `panels` are
- * constants. A step is one column, or for BF16 a pair of columns whose values alternate. */
+/* Adds the products of columns [p->first, p->last) to the sums f. `rows` and `panels` are constants
+ * in each call. */
 INLINE void float_columns(const struct kernels_float *p, enum kernels_form form,
                           const uint8_t *weights, const float *x, uint32_t rows, uint32_t panels,
                           bool prefetch, vec f[TILE_ROWS][2])
@@ -91,9 +88,9 @@ INLINE void float_tile(const struct kernels_float *p, enum kernels_form form, ui
             v_store(&out[row + r][(panel + i) * PANEL_ROWS], f[r][i]);
 }
 
-/* Multiplies rows [row, row + rows) with both panels. The sums of GEMM_ROWS rows and one panel fit
- * into the ISA's registers. With up to GEMM_TWO_PANEL_ROWS rows, both panels are computed at once,
- * because one panel alone has too few independent fma chains to keep the CPU busy. */
+/* Multiplies rows [row, row + rows) with both panels: with up to GEMM_TWO_PANEL_ROWS rows at once,
+ * because one panel alone has too few independent fma chains to keep the CPU busy; with more rows,
+ * one panel after the other, so that the sums fit into the ISA's registers. */
 INLINE void float_rows(const struct kernels_float *p, enum kernels_form form, uint32_t row,
                        uint32_t rows, float out[TILE_ROWS][GROUP_ROWS])
 {

@@ -1,7 +1,6 @@
 /* kernels: the functions that each instruction set (ISA) provides to the CPU backend: one table per
- * ISA. A table has functions from headers that all ISAs include (rows.h, attention.h, gemm_float.h)
- * and an integer GEMM that is the ISA's own. The other files of compute/cpu/ call the functions
- * through the table that cpu.c has chosen, mostly from work items (workers.h).
+ * ISA. The other files of compute/cpu/ call the functions through the table that cpu.c has chosen,
+ * mostly from work items (workers.h).
  *
  * The functions have no state and allocate nothing: any thread may call them. The callers divide
  * the work among threads. Every ISA gives the same bits, which the list below defines. In the list,
@@ -18,11 +17,10 @@
  *   amax / 32639; t = x * (32639 / amax); h = t / 256 and l = t - 256 h, each rounded to the
  *   nearest integer (ties to even), and l is limited to ±127.
  * - Products of quantised weights: for each block in order, acc = Σ q_w q_a (exact, integer); p = d
- *   * s; f = fma(acc, p, f); then, if the type has a minimum, f = fma(m, s * Σ q_a, f). Forms with
- *   a scale per 16 columns have two sub-blocks, each with its own p and fma (and, for Q2_K, m and
- *   Σ q_a). acc and Σ q_a are rounded to fp32 before use. Only sums of refined blocks change by
- *   this rounding: other sums have at most 24 bits. Last, the bias is added to f, and (for a
- *   product that adds) f is added to y; each addition rounds once.
+ *   * s; f = fma(acc, p, f); then, if the type has a minimum, f = fma(m, s * Σ q_a, f). acc and
+ *   Σ q_a are rounded to fp32 before use, which changes only sums of refined blocks.
+ * - Forms with a scale per 16 columns have two sub-blocks, each with its own p and fma (and, for
+ *   Q2_K, m and Σ q_a).
  * - F32 and F16 weights, and all weights with compute_options.exact: f = fma(w, x, f) over the
  *   columns in order.
  * - BF16 weights: f = fma(w, x, f) with x rounded to bfloat16 (ties to even), and without subnormal
@@ -32,6 +30,8 @@
  * - F8_E4M3 weights are converted to bfloat16 (exactly), without their scales. Each block of
  *   columns that share a scale is a product as for BF16; f is the sum, in order, of these products
  *   times their scales, with each multiplication and each addition rounded.
+ * - At the end of a product, the bias is added to f, and (for a product that adds) f is added to y;
+ *   each addition rounds once.
  * - Attention: attention.h (F16 and F32 caches), attention_fixed.h (I16 and I8 caches). */
 #ifndef COMPUTE_CPU_KERNELS_H
 #define COMPUTE_CPU_KERNELS_H
@@ -45,11 +45,10 @@
 #define PANEL_ROWS   16 /* Rows of W in a panel. */
 #define VECTOR_LANES 16 /* Floats of a vector. */
 
-/* Tokens of an integer cache (I16, I8) that are computed as one segment (attention_fixed.h). */
+/* Tokens of a segment of an integer cache (attention_fixed.h). */
 #define KERNELS_SEGMENT 512
 
-/* Forms into which a weight matrix W is repacked. W takes about as much memory in its form as in
- * the file. layout.h has the offsets.
+/* Forms into which a weight matrix W is repacked. layout.h has the offsets.
  *
  * Quantised forms: the blocks of 32 columns of a group follow each other. Each block is 64-byte
  * aligned and has the layout
@@ -69,12 +68,14 @@
  *
  * The quants of the CODE and THREE forms are indices of the 16 values in kernels_product.codes.
  *
- * SUPER forms have two levels of scales, as GGUF's K types have: the scales and minima are bytes,
- * which are multiplied by f16 units of their row, and scales also by kernels_product.factor. A
- * header before each 8 blocks has the units of these blocks. A row has two bytes in a block: scale
- * and minimum; or the scales of the first and of the last 16 columns; or, for TWO_SUPER, these two
- * scales in low nibbles and two minima in high nibbles. The second byte of CODE_SUPER is not used;
- * it keeps blocks aligned.
+ * SUPER forms have two levels of scales, as GGUF's K types have. A header before each 8 blocks has
+ * f16 units of each row. In these blocks, the scales and minima of the row are multiplied by the
+ * units, and scales also by kernels_product.factor. A row has two bytes in a block:
+ *
+ *   NIBBLE, FIVE  scale; minimum
+ *   SIX, THREE    scale of the first 16 columns; scale of the last 16 columns
+ *   TWO           as in SIX, with the scales in low nibbles and minima in high nibbles
+ *   CODE          scale; a byte that is not used
  *
  * A group of a float form has, column by column, the values of its 32 rows; in BF16, the values of
  * two columns alternate (layout_float_offset). */
@@ -99,8 +100,8 @@ enum kernels_form {
     FORM_BF16,
 };
 
-/* One block of 32 columns of a tile of quantised activations: the plane h (or the only plane), and
- * sums over all planes. */
+/* One block of 32 columns of a tile of quantised activations. In refined rows, `quants` is the
+ * plane h, and the sums are over both planes. */
 struct kernels_block {
     int8_t quants[TILE_ROWS][32];
     float scale[TILE_ROWS];
@@ -117,7 +118,8 @@ struct kernels_second_plane {
 };
 
 /* A product with quantised weights: consecutive groups of one W times consecutive rows of
- * activations. Row n of W times row r goes to y[r * y_stride + n]. */
+ * activations. Row n of W times row r goes to y[r * y_stride + n]. Unpacking and prefetching do not
+ * change the result; a table may ignore the fields that ask for them. */
 struct kernels_product {
     enum kernels_form form;
     const int8_t *codes; /* [16]; NULL = the form has no codes. */
@@ -127,21 +129,16 @@ struct kernels_product {
     uint32_t blocks;                   /* Blocks of 32 columns. */
     const struct kernels_block *tiles; /* Blocks of the first row. */
     uint32_t tile_rows;                /* Rows of each tile except the last, ≤ TILE_ROWS. */
-    /* Second planes, one per entry of `tiles`; NULL = the activations are not refined. Read only in
-     * blocks with a refined row. */
+    /* Second planes, one per entry of `tiles`; NULL = the activations are not refined. */
     const struct kernels_second_plane *second_planes;
-    /* True: the kernel unpacks each group once, before it multiplies the group with all rows.
-     * Tables whose kernels.unpacks is false ignore this field. */
+    /* True: the kernel unpacks each group once, before it multiplies the group with all rows. */
     bool unpack;
-    /* True: the first tile prefetches the weights that follow, also beyond the last group, through
-     * the L1 cache. The portable table ignores this field. */
+    /* True: the first tile prefetches the weights that follow, also beyond the last group. */
     bool prefetch;
-    /* True: if there are few tiles, each tile instead prefetches its share of the next group into
-     * the L2 cache. Only the AVX-512 table reads this field. */
+    /* True: if there are few tiles, each tile prefetches its share of the next group. */
     bool prefetch_shares;
-    /* Where the thread reads on after its last weights, which end at ahead_end: instead of an
-     * address from ahead_end on, the kernel prefetches this address + ahead_jump (modulo 2^64).
-     * Only the AVX-512 table reads these two fields. */
+    /* The thread's last weights end at ahead_end. Instead of an address from ahead_end on, the
+     * kernel prefetches this address + ahead_jump (modulo 2^64). */
     uintptr_t ahead_end;
     uintptr_t ahead_jump;
     uint32_t rows;     /* Rows of activations. */
@@ -157,14 +154,14 @@ struct kernels_product {
 struct kernels_float {
     enum kernels_form form;
     const uint8_t *group; /* The group's weights, from column 0 on. */
-    /* Activations from row 0 and column 0 on: fp32; for FORM_BF16 as kernels_floats.round writes
-     * them. */
+    /* Activations from row 0 and column 0 on. FORM_BF16: as kernels_floats.round writes them; other
+     * forms: fp32. */
     const void *x;
     size_t x_stride;      /* In units of 4 bytes. */
     uint32_t first, last; /* Both even, except that `last` may be the end of the row. */
     bool continues_sum;   /* True: the sums begin with the values in `out`. False: with 0. */
     uint32_t rows;
-    bool prefetch; /* True: prefetches the weights that follow, also beyond the group. */
+    bool prefetch; /* True: prefetches the weights that follow. */
 };
 
 /* Products of the float forms. */
@@ -183,10 +180,9 @@ struct kernels_cache {
     const struct compute_kv *kv;
     const uint32_t *blocks; /* compute_sequence.blocks. */
     uint32_t kv_head;       /* Index of the KV head. */
-    /* `blocks` of the sequence that the thread probably reads next, to prefetch after the last KV
-     * head; NULL = none. */
+    /* `blocks` of the sequence that the thread probably reads next, to prefetch; NULL = none. */
     const uint32_t *next_blocks;
-    uint32_t next_tokens; /* Tokens that the first row of the next sequence sees. */
+    uint32_t next_tokens; /* Tokens of the next sequence up to its first row. */
 };
 
 /* The rotary embedding at one position. */
@@ -201,20 +197,22 @@ struct kernels {
     const char *name; /* For logs, such as "avx2". */
     /* Integer GEMM for the quantised forms. */
     void (*gemm_quantised)(const struct kernels_product *product);
-    bool unpacks; /* gemm_quantised observes kernels_product.unpack. */
+    bool unpacks; /* True: gemm_quantised uses kernels_product.unpack. */
     const struct kernels_floats *floats;
     /* Quantises `count` values (a multiple of 32) into row `row` of consecutive blocks. With
      * second_planes, the values must be a whole row, and the row is refined. */
     void (*quantise)(const float *x, uint32_t count, struct kernels_block *blocks,
                      struct kernels_second_plane *second_planes, uint32_t row);
-    /* Compute one row of compute_ops.norm, layer_norm and gate_mul. */
+    /* Computes one row of compute_ops.norm. */
     void (*norm)(const float *x, uint32_t cols, const float *weight, float epsilon, float *out);
+    /* Computes one row of compute_ops.layer_norm. */
     void (*layer_norm)(const float *x, uint32_t cols, const float *weight, const float *bias,
                        float epsilon, float *out);
-    /* The two steps of `norm`: squares returns the sum of x²; weigh computes out = x * scale *
-     * weight. */
+    /* Returns the sum of x², the first step of `norm`. */
     float (*squares)(const float *x, uint32_t cols);
+    /* Computes out = x * scale * weight, the second step of `norm`. */
     void (*weigh)(const float *x, uint32_t cols, const float *weight, float scale, float *out);
+    /* Compute one row of compute_ops.gate_mul, each for one activation. */
     void (*silu_mul)(const float *gate, const float *up, uint32_t cols, float *out);
     void (*gelu_mul)(const float *gate, const float *up, uint32_t cols, float *out);
     void (*gelu_erf_mul)(const float *gate, const float *up, uint32_t cols, float *out);
@@ -222,27 +220,28 @@ struct kernels {
     void (*cap)(float cap, uint32_t count, float *x);
     /* Rotates one head's values in place. */
     void (*rope)(const struct kernels_rope *rope, float *head);
-    /* Writes K and V of one token and one KV head; into a latent cache, writes only k. head_block:
+    /* Writes K and V of one token and one KV head; v is not used for a latent cache. head_block:
      * address of the KV head in the token's block. token: index in the block. f16 values are
      * limited to ±65504. */
     void (*store)(const struct compute_kv *kv, uint8_t *head_block, uint32_t token, const float *k,
                   const float *v);
     /* Attention of `rows` rows at positions from first_position on, each with `heads` heads that
-     * share KV head cache->kv_head. q of row r begins at q + r * q_stride. Requires that `scratch`
-     * has kernels_scratch_floats() floats for rows * heads queries and for all tokens from the
-     * first that a row sees (rounded down to a multiple of VECTOR_LANES) to the last. Writes
+     * share KV head cache->kv_head. q of row r begins at q + r * q_stride. `scratch` has
+     * kernels_scratch_floats() floats for rows * heads queries and for the tokens from the first
+     * that a row sees (rounded down to a multiple of VECTOR_LANES) to the last. Writes
      * out[rows][heads * dimensions of a value]. */
     void (*attention)(const struct kernels_cache *cache, uint32_t first_position, uint32_t rows,
                       uint32_t heads, const struct compute_attention *parameters, const float *q,
                       size_t q_stride, float *scratch, float *out);
     /* Attention of one row at `position` over an integer cache, in segments that threads may
-     * compute in parallel. attention_part computes segment `segment`, which begins at position
-     * segment * KERNELS_SEGMENT, and writes kernels_part_floats() floats to `part`. attention_join
-     * joins `count` parts, which are `stride` floats apart, and the heads' sinks (NULL = none). The
-     * result is in the first part, and has the same bits as the result of `attention`. */
+     * compute in parallel. Computes the segment that begins at position segment * KERNELS_SEGMENT,
+     * and writes kernels_part_floats() floats to `part`. `scratch` as for `attention` of the row.
+     */
     void (*attention_part)(const struct kernels_cache *cache, uint32_t position, uint32_t heads,
                            const struct compute_attention *parameters, const float *q,
                            uint32_t segment, float *scratch, float *part);
+    /* Joins `count` parts, which are `stride` floats apart, and the heads' sinks (NULL = none). The
+     * result is in the first part, and has the same bits as the result of `attention`. */
     void (*attention_join)(uint32_t heads, uint32_t dim, uint32_t count, size_t stride,
                            const float *sinks, float *parts);
 };
@@ -254,9 +253,7 @@ static inline size_t kernels_part_floats(uint32_t heads, uint32_t dim)
     return ((size_t)heads * (dim + 2) + 15) / 16 * 16;
 }
 
-/* Returns the number of floats from the scores of one query to the scores of the next query. Scores
- * are padded to whole vectors, and one more vector, so that the queries of a tile do not share
- * cache sets. */
+/* Returns the number of floats from the scores of one query to the scores of the next query. */
 static inline size_t kernels_score_stride(enum compute_kv_dtype dtype, uint32_t tokens)
 {
     if (compute_kv_fixed(dtype))
@@ -264,9 +261,8 @@ static inline size_t kernels_score_stride(enum compute_kv_dtype dtype, uint32_t 
     return ((size_t)tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES + VECTOR_LANES;
 }
 
-/* Returns the number of floats at the end of the scratch memory that only a latent cache needs: an
- * integer cache for the values of a segment, a float cache for the values of a block as fp32 and
- * 1 / z of each query. */
+/* Returns the number of floats at the end of the scratch memory that only a latent cache needs, for
+ * its values and, in a float cache, for 1 / z of each query. */
 static inline size_t kernels_latent_floats(const struct compute_kv *kv, size_t queries)
 {
     if (kv->latent == 0)
@@ -276,10 +272,8 @@ static inline size_t kernels_latent_floats(const struct compute_kv *kv, size_t q
     return ((size_t)kv->block_tokens * kv->latent + queries + 15) / 16 * 16;
 }
 
-/* Returns the number of floats of scratch memory for `queries` queries (padded to whole tiles) over
- * `tokens` tokens. Each query needs its packed values, its scores and, over an integer cache, a
- * second result and some scales. Over an integer cache, each token needs the scale of its V, and
- * each 8 tokens need three pointers (struct fixed_unit). */
+/* Returns the number of floats of scratch memory that attention needs for `queries` queries over
+ * `tokens` tokens. */
 static inline size_t kernels_scratch_floats(const struct compute_kv *kv, uint32_t queries,
                                             uint32_t tokens)
 {
@@ -295,8 +289,7 @@ extern const struct kernels kernels_portable;
 #ifdef CLEAVE_X86
 extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx512;
-/* cpu.c uses this table instead of kernels_avx512.floats if the CPU has AVX512_BF16 and
- * kernels_avx512_bf16_rounds is true. */
+/* For CPUs that have AVX512_BF16 and on which kernels_avx512_bf16_rounds is true. */
 extern const struct kernels_floats kernels_floats_avx512_bf16;
 /* Returns true if this CPU's vdpbf16ps rounds as the comment at the top of this file defines. */
 bool kernels_avx512_bf16_rounds(void);

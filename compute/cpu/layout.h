@@ -1,7 +1,6 @@
 /* layout: offsets and sizes within a repacked group of weights (enum kernels_form in kernels.h).
  * matrix.c writes weights with these functions; the products and unpack.h read weights with them.
- * Any thread. No state, no access to the weights. Where the form is a constant, the compiler
- * replaces the calls by constants. */
+ * Any thread. No state, no access to the weights. */
 #ifndef COMPUTE_CPU_LAYOUT_H
 #define COMPUTE_CPU_LAYOUT_H
 
@@ -10,8 +9,8 @@
 /* The properties in which the quantised forms differ. */
 struct layout_form {
     uint8_t low_bits; /* Bits of a quant that are stored together: 2, 4 or 8. */
-    /* Bits of a quant above the low bits: 0, 1 or 2. For each, a panel has one more vector in a
-     * block. */
+    /* Bits of a quant above the low bits: 0, 1 or 2. For each of these bits, a panel has one more
+     * vector in a block. */
     uint8_t high_bits;
     int16_t offset; /* The number that is subtracted from a quant: 0 or a power of two. */
     bool codes;     /* Quants are indices of kernels_product.codes. */
@@ -45,7 +44,7 @@ static inline bool layout_is_bytes(enum kernels_form form)
     return layout_forms[form].low_bits == 8;
 }
 
-/* Returns true if a quant has two low bits. A quant of FORM_THREE_SUPER also has a high bit. */
+/* Returns true if a quant has two low bits (and perhaps a high bit). */
 static inline bool layout_two_bits(enum kernels_form form)
 {
     return layout_forms[form].low_bits == 2;
@@ -112,14 +111,14 @@ static inline size_t layout_vector_offset(uint32_t panel, uint32_t g)
     return (size_t)g * LAYOUT_VECTOR_STRIDE + (size_t)panel * 64;
 }
 
-/* Returns how many values a row has in each block beside its quants: 1 (the scale) or 2 (the scale
- * and the minimum). A SUPER form has 2 values of one byte each, which kernels.h describes. */
+/* Returns how many numbers a row has in each block beside its quants, 1 or 2: bytes in a SUPER form
+ * (kernels.h), otherwise the scale and the minimum as 16-bit floats. */
 static inline uint32_t layout_scales_per_row(enum kernels_form form)
 {
     return layout_has_min(form) || layout_two_level(form) ? 2 : 1;
 }
 
-/* Returns the bytes of the values of layout_scales_per_row for one panel in one block. */
+/* Returns the bytes of these numbers for one panel in one block. */
 static inline uint32_t layout_scales_bytes(enum kernels_form form)
 {
     return layout_scales_per_row(form) * PANEL_ROWS * (layout_two_level(form) ? 1 : 2);

@@ -1,10 +1,9 @@
 /* product: computes a struct kernels_product (kernels.h): weights W times rows of activations x. A
- * group has GROUP_ROWS rows of W; a tile has at most TILE_ROWS rows of x. For each group and each
- * tile, a function (product_tile) multiplies the two, and product_write writes or adds the results
- * to y. gemm_avx2.c and isa_portable.c are integer GEMMs made of product_run and such a function.
- * gemm_avx512.c has a loop of its own, and uses only product_refined and product_half_sum. matmul.c
- * uses product_write for the float forms. No state; any thread: each call computes the work item of
- * one worker thread. This part does not divide work among threads. */
+ * group has GROUP_ROWS rows of W; a tile has at most TILE_ROWS rows of x. A function of the
+ * instruction set (product_tile) multiplies one group and one tile, and product_write writes or
+ * adds the results to y. The integer GEMMs (gemm_avx2.c, gemm_avx512.c, isa_portable.c) and
+ * matmul.c use these functions. No state; any thread: each call computes the work item of one
+ * worker thread. This part does not divide work among threads. */
 #ifndef COMPUTE_CPU_PRODUCT_H
 #define COMPUTE_CPU_PRODUCT_H
 
@@ -14,7 +13,7 @@
 
 /* Multiplies a tile of `rows` ≤ TILE_ROWS rows with one group: out[r][n] is the result of row r of
  * the tile and row n of the group. The tile's blocks begin at index `first` in p->tiles and
- * p->second_planes. `prefetch` is true only for the first tile of a group. */
+ * p->second_planes. `prefetch` true: the function may prefetch the weights that follow. */
 typedef void (*product_tile)(const struct kernels_product *p, const uint8_t *group, size_t first,
                              uint32_t rows, bool prefetch, float out[TILE_ROWS][GROUP_ROWS]);
 
@@ -31,8 +30,7 @@ product_second_plane(const struct kernels_product *p, size_t i)
     return p->second_planes != NULL ? &p->second_planes[i] : NULL;
 }
 
-/* Returns true if one of rows [row, row + rows) of a tile has a second plane in block `a`, the
- * tile's activations in 32 columns. */
+/* Returns true if one of the rows [row, row + rows) of a tile has a second plane in block `a`. */
 static inline bool product_refined(const struct kernels_block *a, uint32_t row, uint32_t rows)
 {
     uint64_t flags;
@@ -41,17 +39,17 @@ static inline bool product_refined(const struct kernels_block *a, uint32_t row, 
     return (flags >> 8 * row & (((uint64_t)1 << 8 * rows) - 1)) != 0;
 }
 
-/* Returns the scale of row r times the sum of the row's quants in 16 columns of block `a`: in the
- * first 16 if `half` is 0, in the last 16 if `half` is 1. */
+/* Returns the scale of row r times the sum of the row's quants in 16 columns of block `a`: the
+ * first 16 if `half` is 0, the last 16 if `half` is 1. */
 static inline float product_half_sum(const struct kernels_block *a, uint32_t half, uint32_t r)
 {
     const int32_t last = a->minus_sum[1][r];
     return a->scale[r] * (float)-(half == 0 ? a->minus_sum[0][r] - last : last);
 }
 
-/* Adds the bias to `out`, and then writes `out` to p->y, or adds `out` to p->y if p->add. `out` has
- * the results of rows [row, row + rows) of x and of group `group` of W. Row 0 and group 0 are the
- * first of the product. Uses only y, y_stride, outputs, bias and add of p. */
+/* Adds the bias to `out`, and then writes `out` to p->y or, if p->add, adds `out` to p->y. `out`
+ * has the results of rows [row, row + rows) of x and of group `group` of W, counted from the first
+ * row and group of the product. Uses only y, y_stride, outputs, bias and add of p. */
 static inline void product_write(const struct kernels_product *p, uint32_t group, uint32_t row,
                                  uint32_t rows, float out[TILE_ROWS][GROUP_ROWS])
 {

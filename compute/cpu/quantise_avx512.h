@@ -1,7 +1,6 @@
-/* quantise_avx512: kernels.quantise for AVX-512, with the same bits as rows_quantise (rows.h), up
- * to 16 blocks at once. isa_avx512.c includes this header after rows.h and puts quantise_avx512
- * into its table; activations.c calls the function on the device's threads. No state.
- * quantise_avx512 calls rows_quantise for more than 16,384 values. */
+/* quantise_avx512: kernels.quantise for AVX-512, with the same bits as rows_quantise (rows.h).
+ * isa_avx512.c includes this header after rows.h and puts quantise_avx512 into its table. Any
+ * thread; no state. Rows of more than 16,384 values are left to rows_quantise. */
 #ifndef COMPUTE_CPU_QUANTISE_AVX512_H
 #define COMPUTE_CPU_QUANTISE_AVX512_H
 

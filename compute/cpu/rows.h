@@ -1,13 +1,10 @@
 /* rows: kernels on rows of fp32: quantisation, RMSNorm, LayerNorm, SiLU, GELU, a cap, rotary
  * embedding, and the writing of K and V as floats. isa_portable.c, isa_avx2.c and isa_avx512.c
- * include this header after their vector header, through attention.h. They put function rows_X into
- * their tables as kernels.X; kernels.h defines the results. Exceptions: the AVX-512 table has
- * quantise_avx512 instead of rows_quantise, and rows_store and rows_store_latent are in no table:
- * attention_store (attention.h) calls them.
- *
- * The backend calls the functions on the device's threads, for a part of a batch per call. No
- * state. The operations and their order, and so the bits of the results, are the same on every
- * instruction set (ISA). Products and attention are not here. */
+ * include this header after their vector header, and put functions rows_X into their tables as
+ * kernels.X; kernels.h defines the results. attention_store (attention.h) calls rows_store and
+ * rows_store_latent. Any thread: a call computes a part of a batch. No state. The operations and
+ * their order, and so the bits of the results, are the same on every instruction set (ISA).
+ * Products and attention are not here. */
 #ifndef COMPUTE_CPU_ROWS_H
 #define COMPUTE_CPU_ROWS_H
 
@@ -20,7 +17,7 @@
 
 /* ROWS_EACH is a loop over i < count; ROWS_UNROLL stands before other loops over vectors. On ISAs
  * whose vec is in registers, both unroll the loop, because the compiler would otherwise keep the
- * values in memory. On other ISAs, unrolling would only produce more code. */
+ * values in memory. */
 #ifdef VECTOR_REGISTERS
 #define ROWS_UNROLL         _Pragma("GCC unroll 6")
 #define ROWS_EACH(i, count) _Pragma("GCC unroll 16") for (uint32_t i = 0; i < (count); i++)
@@ -34,11 +31,9 @@
 
 /* Replaces `count` ≤ ROWS_EXP_VECTORS vectors x by e^x, within about 1 ulp. If `least` is
  * ROWS_EXP_LEAST, every x below -86 counts as -86, and every x above 86 as 86. If `least` is
- * another number, every x below `least` counts as `least`, and the caller passes no x above 0. NaN
- * stays NaN. The result is 2^n e^r with |r| ≤ ln 2 / 2, and e^r = 1 + r + r² c(r), where the
- * polynomial c of degree 4 has the smallest possible relative error (2^-28 before rounding). Each
- * step is done for all vectors before the next step, so that the CPU works on several vectors at
- * the same time. */
+ * another number, every x below `least` counts as `least`; the caller passes no x above 0. NaN
+ * stays NaN. The result is 2^n e^r with |r| ≤ ln 2 / 2, and e^r = 1 + r + r² c(r) with a polynomial
+ * c of degree 4 (relative error 2^-28 before rounding). */
 INLINE void v_exp_each(vec *x, uint32_t count, float least)
 {
     static const float factors[] = {0x1.123a6cp-7f, 0x1.5558f4p-5f, 0x1.555490p-3f,
@@ -81,8 +76,9 @@ INLINE uint32_t lanes_at(uint32_t i, uint32_t count)
 }
 
 /* Computes the scale of a block and the inverse of the scale. `bits`: the bits (as fp32) of the
- * greatest |x| of the block. `most`: the quant that this |x| becomes. Returns false, with *scale
- * NaN, if the block has a NaN or an infinity. */
+ * greatest
+ * x| of the block. `most`: the quant that this |x| becomes. Returns false, with *scale NaN, if the
+ * block has a NaN or an infinity. */
 INLINE bool block_scale(uint32_t bits, float most, float *scale, float *inverse)
 {
     float amax;
@@ -149,7 +145,7 @@ static void block_refine(const float *x, uint32_t bits, struct kernels_block *bl
 }
 
 /* Returns true if a block whose greatest |x| is `amax` gets a second plane. `sum` is the sum of
- * amax over the `count` blocks of the row, in order. */
+ * these amax over the `count` blocks of the row, in order. */
 INLINE bool block_refines(float amax, uint32_t count, float sum)
 {
     return amax * (float)count >= 3.0f * sum;
@@ -286,8 +282,7 @@ static void rows_gelu_mul(const float *gate, const float *up, uint32_t cols, flo
 
 /* Returns x (1 + erf(x / sqrt(2))) / 2, within about 2e-7 |x|. Let a = |x|, t = 1 / (1 + 0.4 a /
  * sqrt(2)) and c = e^(-a² / 2) t q(t), which approximates erfc(a / sqrt(2)) / 2. The result is
- * max(x, 0) - a c. The polynomial q of degree 8 has the smallest possible relative error (6e-8
- * before rounding). */
+ * max(x, 0) - a c. The polynomial q has degree 8 (relative error 6e-8 before rounding). */
 INLINE vec v_gelu_erf(vec x)
 {
     static const float factors[] = {-0x1.111168p-4f, 0x1.1c0ce4p-5f, 0x1.adf5b8p-5f,

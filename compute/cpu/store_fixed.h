@@ -1,15 +1,14 @@
 /* store_fixed: writes K and V of one token into a cache of integers (COMPUTE_KV_I16,
- * COMPUTE_KV_I8). The K and the V of each head become a bfloat16 scale and integers of up to ±8191
- * or ±127. compute/kv.h has the layout. isa_portable.c, isa_avx2.c and isa_avx512.c include this
- * header through attention_fixed.h, which reads such a cache. attention_store (attention.h) calls
- * store_fixed and store_fixed_latent, on the device's threads. No state. Float caches are not here:
- * rows_store (rows.h) writes them. */
+ * COMPUTE_KV_I8), in the layout of compute/kv.h. attention_store (attention.h) calls store_fixed
+ * and store_fixed_latent, on the device's threads. No state. This header does not read such a cache
+ * (attention_fixed.h does), and does not write float caches (rows_store in rows.h does). */
 #ifndef COMPUTE_CPU_STORE_FIXED_H
 #define COMPUTE_CPU_STORE_FIXED_H
 
 #include "compute/cpu/rows.h"
 
-/* Vectors whose greatest |x| is smaller become 0, so that quotients are normal numbers. */
+/* Vectors whose greatest |x| is below FIXED_SMALL become 0, so that quotients are normal numbers.
+ */
 #define FIXED_SMALL 0x1p-96f
 
 /* Greatest magnitude of an integer. */
@@ -31,8 +30,8 @@ INLINE float fixed_magnitude(const float *x, uint32_t count)
 }
 
 /* Returns the bits of the scale of x in bfloat16, rounded up so that no integer exceeds
- * fixed_limit; NaN if an element is NaN or infinite. *inverse is 1 / scale; 0 = all integers are 0,
- * because the scale is NaN or 0. */
+ * fixed_limit. The scale is NaN if an element is NaN or infinite. *inverse is 1 / scale; 0 = the
+ * scale is NaN or 0, and all integers become 0. */
 INLINE uint16_t fixed_scale(enum compute_kv_dtype dtype, const float *x, uint32_t count,
                             float *inverse)
 {
@@ -68,8 +67,8 @@ INLINE void fixed_put_keys(enum compute_kv_dtype dtype, uint8_t *at, size_t step
 }
 
 /* Rounds `lanes` scaled values of a token's V, and writes them into the cache, in which the values
- * of two tokens in one dimension are neighbours. half: 0 = the token is the first of the two, 1 =
- * the second. */
+ * of two tokens in one dimension are neighbours. half: 0 = the token is the first of these two
+ * tokens, 1 = the second. */
 INLINE void fixed_put_values(enum compute_kv_dtype dtype, uint8_t *at, uint32_t half, vec a,
                              uint32_t lanes)
 {

@@ -1,7 +1,6 @@
 /* unpack: unpacks 32 weights of one matrix row from a group of repacked weights (layout.h), in
- * plain C. isa_portable.c calls unpack_row for its products, matrix.c for rows of embeddings. Any
- * thread; no state. This part computes no products with activations. gemm_avx2.c and gemm_avx512.c
- * unpack the same values in vectors, without this header. */
+ * plain C. isa_portable.c uses unpack_row for its products, matrix.c for rows of embeddings. Any
+ * thread; no state. This part computes no products with activations. */
 #ifndef COMPUTE_CPU_UNPACK_H
 #define COMPUTE_CPU_UNPACK_H
 

@@ -1,8 +1,8 @@
 /* vector_avx2: vectors of 16 fp32 lanes in two AVX registers. vector_portable.h defines what each
  * function does. isa_avx2.c and gemm_avx2.c include this header before the code that calls its
- * functions (rows.h, attention.h, the GEMMs). cpu.c uses that code only on CPUs with AVX2, FMA and
- * F16C. Any thread may call the functions. They have no state, except that v_flush_begin changes
- * the calling thread's floating-point mode until v_flush_end. */
+ * functions (rows.h, attention.h, the GEMMs), for CPUs with AVX2, FMA and F16C. Any thread may call
+ * the functions. They have no state, except that v_flush_begin changes the calling thread's
+ * floating-point mode until v_flush_end. */
 #ifndef COMPUTE_CPU_VECTOR_AVX2_H
 #define COMPUTE_CPU_VECTOR_AVX2_H
 
@@ -70,8 +70,6 @@ static inline vec v_load_f16_part(const uint16_t *p, uint32_t lanes)
     return v_load_f16(padded);
 }
 
-/* v_load_bf16_high and v_load_bf16_low read the same 16 pairs of bfloat16: v_load_bf16_high loads
- * the second number of each pair, v_load_bf16_low the first. */
 static inline vec v_load_bf16_high(const uint16_t *p)
 {
     __m256i mask = _mm256_set1_epi32((int)0xffff0000);
@@ -150,7 +148,6 @@ static inline vec v_fma(vec a, vec b, vec c)
     return v_pair(_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high));
 }
 
-/* v_fma for use between v_flush_begin and v_flush_end, where subnormal numbers count as 0. */
 static inline vec v_fma_flush(vec a, vec b, vec c)
 {
     return v_fma(a, b, c);
@@ -319,8 +316,7 @@ static inline ivec v_dot_pairs(ivec sum, ivec a, ivec b)
                       _mm256_add_epi32(sum.high, _mm256_madd_epi16(a.high, b.high)));
 }
 
-/* The prefetch functions are always inlined, because gcc treats another function that only
- * prefetches as a function without effects, and removes the calls. */
+/* Always inlined: see vector_portable.h. */
 static inline __attribute__((always_inline)) void v_prefetch(const void *p)
 {
     _mm_prefetch((const char *)p, _MM_HINT_T0);

@@ -1,9 +1,8 @@
 /* vector_avx512: vectors of 16 fp32 lanes in one AVX-512 register. vector_portable.h defines what
  * each function does, except v_mask. isa_avx512.c, isa_avx512_bf16.c and gemm_avx512.c include this
- * header before the code that calls its functions (rows.h, attention.h, the GEMMs). cpu.c uses that
- * code only on CPUs with AVX-512 F, BW, VL, DQ and VNNI. Any thread may call the functions. They
- * have no state, except that v_flush_begin changes the calling thread's floating-point mode until
- * v_flush_end. */
+ * header before the code that calls its functions (rows.h, attention.h, the GEMMs), for CPUs with
+ * AVX-512 F, BW, VL, DQ and VNNI. Any thread may call the functions. They have no state, except
+ * that v_flush_begin changes the calling thread's floating-point mode until v_flush_end. */
 #ifndef COMPUTE_CPU_VECTOR_AVX512_H
 #define COMPUTE_CPU_VECTOR_AVX512_H
 
@@ -62,8 +61,6 @@ static inline vec v_load_f16_part(const uint16_t *p, uint32_t lanes)
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(v_mask(lanes), p));
 }
 
-/* v_load_bf16_high and v_load_bf16_low read the same 16 pairs of bfloat16: v_load_bf16_high loads
- * the second number of each pair, v_load_bf16_low the first. */
 static inline vec v_load_bf16_high(const uint16_t *p)
 {
     __m512i mask = _mm512_set1_epi32((int)0xffff0000);
@@ -125,7 +122,6 @@ static inline vec v_fma(vec a, vec b, vec c)
     return _mm512_fmadd_ps(a, b, c);
 }
 
-/* v_fma for use between v_flush_begin and v_flush_end, where subnormal numbers count as 0. */
 static inline vec v_fma_flush(vec a, vec b, vec c)
 {
     return v_fma(a, b, c);
@@ -242,16 +238,14 @@ static inline ivec v_load_pairs8_part(const int8_t *p, uint32_t lanes)
     return _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi16(v_mask(lanes), p));
 }
 
-/* Inline assembly: with the intrinsic, gcc 12 copies the sum to another register and back, and in
- * large tiles spills registers. */
+/* Inline assembly: with the intrinsic, gcc 12 spills registers in large tiles. */
 static inline ivec v_dot_pairs(ivec sum, ivec a, ivec b)
 {
     __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
     return sum;
 }
 
-/* The prefetch functions are always inlined, because gcc treats another function that only
- * prefetches as a function without effects, and removes the calls. */
+/* Always inlined: see vector_portable.h. */
 static inline __attribute__((always_inline)) void v_prefetch(const void *p)
 {
     _mm_prefetch((const char *)p, _MM_HINT_T0);

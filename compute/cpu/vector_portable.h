@@ -1,11 +1,9 @@
 /* vector_portable: vectors of 16 fp32 lanes in plain C: the type vec, the type ivec of 16 integers,
- * and functions on them. This header is the definition of the functions: the headers of the other
- * instruction sets (ISAs), vector_avx2.h and vector_avx512.h, have the same functions, which give
- * the same bits for every finite input (v_fold_max: except the sign of a zero). isa_portable.c
- * includes this header before attention.h and gemm_float.h, which call these functions. Any thread;
- * no state. (On the other ISAs, v_flush_begin changes the calling thread's floating-point mode
- * until v_flush_end.) fmaf() rounds once on every CPU; on CPUs without FMA the C library emulates
- * fmaf(), which is slow. */
+ * and functions on them. This header is the definition of the functions: vector_avx2.h and
+ * vector_avx512.h have the same functions, which give the same bits for every finite input
+ * (v_fold_max: except the sign of a zero). isa_portable.c includes this header before attention.h
+ * and gemm_float.h, which call these functions. Any thread; no state. On CPUs without FMA, fmaf()
+ * of the C library is slow. */
 #ifndef COMPUTE_CPU_VECTOR_PORTABLE_H
 #define COMPUTE_CPU_VECTOR_PORTABLE_H
 
@@ -25,8 +23,8 @@ typedef struct {
 
 /* Sizes of the tiles that are computed in registers. In attention (attention.h), a tile has a
  * number of queries and of vectors: QK_ROWS and QK_VECTORS in q·K, PV_ROWS and PV_VECTORS in p·V.
- * In the float products (gemm_float.h), a tile has up to GEMM_ROWS rows and one panel, but two
- * panels if it has at most GEMM_TWO_PANEL_ROWS rows. */
+ * In the float products (gemm_float.h), a tile has up to GEMM_ROWS rows and one panel; if it has at
+ * most GEMM_TWO_PANEL_ROWS rows, two panels. */
 #define QK_ROWS             1
 #define QK_VECTORS          1
 #define PV_ROWS             1
@@ -77,8 +75,7 @@ static inline vec v_load_f16(const uint16_t *p)
     return v_load_f16_part(p, 16);
 }
 
-/* v_load_bf16_high and v_load_bf16_low read the same 16 pairs of bfloat16: v_load_bf16_high loads
- * the second number of each pair, v_load_bf16_low the first. */
+/* Loads the second number of each of 16 pairs of bfloat16. */
 static inline vec v_load_bf16_high(const uint16_t *p)
 {
     vec v;
@@ -87,6 +84,7 @@ static inline vec v_load_bf16_high(const uint16_t *p)
     return v;
 }
 
+/* Loads the first number of each of 16 pairs of bfloat16. */
 static inline vec v_load_bf16_low(const uint16_t *p)
 {
     vec v;
@@ -153,8 +151,8 @@ static inline vec v_fma(vec a, vec b, vec c)
 }
 
 /* Returns a * b + c, rounded once, where subnormal numbers count as 0 (kernels.h, "BF16 weights").
- * Call it between v_flush_begin and v_flush_end. Requires that b and c are not subnormal, and that
- * a and b are bfloat16 values, so that the product is exact. */
+ * Requires that b and c are not subnormal, and that a and b are bfloat16 values, so that the
+ * product is exact. Call it between v_flush_begin and v_flush_end. */
 static inline vec v_fma_flush(vec a, vec b, vec c)
 {
     for (int i = 0; i < 16; i++) {
@@ -171,7 +169,8 @@ static inline vec v_fma_flush(vec a, vec b, vec c)
     return a;
 }
 
-/* Begins a piece of code that calls v_fma_flush. Returns the argument for v_flush_end. */
+/* Begins a piece of code that calls v_fma_flush. Returns the argument for v_flush_end. May change
+ * the thread's floating-point mode until v_flush_end. */
 static inline uint32_t v_flush_begin(void)
 {
     return 0;
@@ -257,8 +256,8 @@ static inline void v_round_store16(int16_t *p, vec a)
 }
 
 /* Rounds the first `lanes` lanes to integers (ties to even), and stores the integers at p[which],
- * p[2 + which], … `which` is 0 or 1. Does not write the elements between, because another thread
- * may write them. Requires |lane| < 32767.5. */
+ * p[2 + which], … `which` is 0 or 1. Does not write the elements in between: another thread may
+ * write them. Requires |lane| < 32767.5. */
 static inline void v_round_store16_every_second(int16_t *p, vec a, uint32_t lanes, uint32_t which)
 {
     int16_t rounded[16];
@@ -317,8 +316,8 @@ static inline ivec v_load_pairs8(const int8_t *p)
     return v_load_pairs8_part(p, 16);
 }
 
-/* Multiplies the two integers of each lane of a by those of the lane of b, and adds both products
- * to the lane of `sum`. Requires that the sums fit in 32 bits. */
+/* Multiplies the two 16-bit integers of each lane of a by the two integers of this lane of b, and
+ * adds both products to the lane of `sum`. Requires that the sums fit in 32 bits. */
 static inline ivec v_dot_pairs(ivec sum, ivec a, ivec b)
 {
     for (int i = 0; i < 16; i++) {
@@ -330,14 +329,14 @@ static inline ivec v_dot_pairs(ivec sum, ivec a, ivec b)
     return sum;
 }
 
-/* v_prefetch prefetches a cache line into the L1 cache, v_prefetch_l2 only into the L2 cache. The
- * two functions are always inlined, because gcc treats another function that only prefetches as a
- * function without effects, and removes the calls. */
+/* Prefetches a cache line into the L1 cache. The prefetch functions are always inlined, because gcc
+ * removes calls of other functions that only prefetch. */
 static inline __attribute__((always_inline)) void v_prefetch(const void *p)
 {
     __builtin_prefetch(p, 0, 3);
 }
 
+/* Prefetches a cache line into the L2 cache. */
 static inline __attribute__((always_inline)) void v_prefetch_l2(const void *p)
 {
     __builtin_prefetch(p, 0, 2);

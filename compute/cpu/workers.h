@@ -1,14 +1,11 @@
-/* workers: the threads of one CPU device. The thread that calls the device (compute.h) also calls
- * workers_run(): this thread works too, and returns when all items are done. Each thread begins
- * with a contiguous share of the items, so that weights stream in address order. A thread whose
- * share is empty takes items from other shares, so that a thread that lost its core to another
- * process does not delay the others. The result of an operation does not depend on which thread
- * computes an item. A lane (lanes.c) has workers with one thread: a thread of the device calls
- * workers_run() for the lane and computes all items.
+/* workers: the threads of one CPU device. The files of compute/cpu/ call workers_run() on the
+ * thread that calls the device (compute.h): this thread works too, and returns when all items are
+ * done. Each thread begins with a contiguous share of the items, so that weights stream in address
+ * order. A thread whose share is empty takes items from other shares, so that a thread that lost
+ * its core does not delay the others. A lane (lanes.c) has workers with one thread.
  *
  * Idle workers spin for 30 microseconds, then sleep: an idle device uses no CPU. Workers allocate
- * nothing after workers_open, log nothing, are not pinned to cores, and know no operations: the
- * files of compute/cpu/ give them the items. */
+ * nothing after workers_open, log nothing, are not pinned to cores, and know no operations. */
 #ifndef COMPUTE_CPU_WORKERS_H
 #define COMPUTE_CPU_WORKERS_H
 
@@ -25,23 +22,23 @@ struct workers;
  * selects scratch memory. */
 typedef void (*workers_fn)(void *context, uint32_t item, uint32_t thread);
 
-/* Starts `threads` - 1 threads, because the caller's thread works too. Returns ST_INVALID unless
- * `threads` is 1 to WORKERS_THREADS_MAX; ST_NO_RESOURCE, with the reason, if a thread cannot be
- * started; or ST_NO_MEMORY. */
+/* Starts `threads` - 1 threads; thread 0 is the thread that calls workers_run. Returns ST_INVALID
+ * unless `threads` is 1 to WORKERS_THREADS_MAX; ST_NO_RESOURCE, with the reason, if a thread cannot
+ * be started; or ST_NO_MEMORY. */
 enum status workers_open(uint32_t threads, struct workers **out, struct error *error);
 /* Ends the threads and waits for them. NULL is fine. */
 void workers_close(struct workers *w);
-/* Returns the number of threads, including the caller's. */
+/* Returns the number of threads, including the thread that calls workers_run. */
 uint32_t workers_threads(const struct workers *w);
 
-/* Returns the first item of thread `thread`'s share of `items` items, which is also the end of the
- * share before. With `thread` = the number of threads, returns `items`. A thread computes its share
- * unless other threads take items from the share. */
+/* Returns the first item of thread `thread`'s share of `items` items. The share ends where the
+ * share of thread + 1 begins; with `thread` = the number of threads, returns `items`. Other threads
+ * may take items from the share. */
 uint32_t workers_share(const struct workers *w, uint32_t items, uint32_t thread);
 
-/* Computes all items: calls fn(context, item, thread) for each item once, on all threads, and
- * returns when all calls have returned. Requires at most 65535 items per thread. Only one thread at
- * a time may call workers_run for w. */
+/* Calls fn(context, item, thread) for each item once, on any of the threads, and returns when all
+ * calls have returned. Requires at most 65535 items per thread. Only one thread at a time may call
+ * workers_run for w. */
 void workers_run(struct workers *w, workers_fn fn, void *context, uint32_t items);
 
 #endif

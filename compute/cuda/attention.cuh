@@ -1,20 +1,15 @@
 /* attention: what the attention kernels share: their arguments, and the f16 pairs that tensor cores
  * read. Internal to the attention_*.cu files: attention.cu chooses the kernel for each row and
- * launches it, on the thread that computes (compute.h); attention_prompt.cu, attention_token.cu
- * and attention_latent.cu have the kernels. These files do not allocate scratch memory, and do not
+ * launches it, on the thread that computes (compute.h); attention_prompt.cu, attention_token.cu and
+ * attention_latent.cu have the kernels. These files do not allocate scratch memory, and do not
  * write K and V (rope_store.cu does).
  *
  * All kernels compute o = softmax(scale * q·K) · V, causal, with grouped heads; softmax is in fp32
- * with powers of 2. The plain reference is compute/cpu/attention.h. Numbers: for F16, I16 and I8
- * caches, q * scale, K, V and the weights p are rounded to f16 and sums are fp32; an F32 cache is
- * computed in fp32 throughout. A row's result depends only on its own position and tokens, and on
- * the kernel that computes it: attention_prompt for sequences with more than ATTENTION_TOKEN_ROWS
- * rows in the batch (if attention_prompt_takes), attention_token for the others. Exceptions: with
- * attention_prompt, the result also depends on whether the batch has more than ATTENTION_SPLIT_ROWS
- * rows (as with products by cuBLASLt, which picks kernels by the number of rows); with
- * attention_latent, on whether the batch has more than ATTENTION_LATENT_ROWS rows; if
- * attention_token computes all rows, on whether the sequence has more than ATTENTION_TOKEN_ROWS
- * rows in the batch. */
+ * with powers of 2. The plain reference is compute/cpu/attention.h. For F16, I16 and I8 caches, q *
+ * scale, K, V and the weights p are rounded to f16 and sums are fp32; an F32 cache is computed in
+ * fp32 throughout. A row's result depends on its own position and tokens. Its bits also depend on
+ * the kernel and on how the kernel splits the context, which the number of rows of the sequence and
+ * of the batch decides. */
 #ifndef COMPUTE_CUDA_ATTENTION_CUH
 #define COMPUTE_CUDA_ATTENTION_CUH
 
@@ -25,7 +20,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-/* Sequences with at most this many rows in a batch are computed by attention_token, row by row. */
+/* Most rows of a sequence that attention_token computes instead of attention_prompt. */
 #define ATTENTION_TOKEN_ROWS 4
 
 /* attention_token splits a context into chunks. */
@@ -60,8 +55,8 @@ struct attention {
     const float *q;
     __nv_bfloat16 *out; /* NULL = only out_f32 is written. */
     float *out_f32;     /* NULL = only `out` is written. */
-    /* Scratch memory of attention_token. A slot is the part of it for one row. The batch has a slot
-     * for every row, or, if that is fewer, ATTENTION_TOKEN_ROWS slots for every sequence. */
+    /* Scratch memory of attention_token. A slot is the part for one row. The batch has a slot for
+     * every row or, if this is fewer, ATTENTION_TOKEN_ROWS slots for every sequence. */
     uint32_t *joined;    /* [slot][head tile]: chunks that are done; 0 before and after a launch. */
     float2 *sums;        /* [slot][head][chunk]: greatest score, sum of weights. */
     float *parts;        /* [slot][head][chunk][head_dim] */
@@ -78,12 +73,13 @@ struct attention {
 #define ATTENTION_LATENT_CHUNK 256 /* Tokens of a chunk; more if there would be too many chunks. */
 #define ATTENTION_LATENT_PARTS 32  /* Most chunks. */
 
-/* attention_latent.cu: as cuda_attention_takes, cuda_attention_scratch and cuda_attention
- * (kernels.cuh), for a cache with one latent vector per token (struct compute_kv). */
+/* attention_latent.cu: cuda_attention_takes (kernels.cuh) for a latent cache (struct compute_kv).
+ */
 bool attention_latent_takes(const struct compute_kv *kv, uint32_t head_count);
+/* cuda_attention_scratch for a latent cache. */
 size_t attention_latent_scratch(const struct cuda_sequences *s, const struct compute_kv *kv,
                                 uint32_t head_count);
-/* Requires that `a` has everything except scratch memory. */
+/* cuda_attention for a latent cache. Requires that `a` has everything except scratch memory. */
 void attention_latent(cudaStream_t stream, const struct attention *a, const struct compute_kv *kv,
                       void *scratch);
 
@@ -93,19 +89,19 @@ static __host__ __device__ inline uint32_t attention_tiles_per_kv(uint32_t group
     return (group + ATTENTION_HEADS - 1) / ATTENTION_HEADS;
 }
 
-/* Shapes of attention_prompt's tiles, by the shared memory of a multiprocessor. The code for each
- * GPU architecture is compiled for the architecture's shape and for ATTENTION_SMALL. */
+/* Shapes of attention_prompt's tiles, by the shared memory of a multiprocessor. */
 enum attention_shape { ATTENTION_HOPPER, ATTENTION_AMPERE, ATTENTION_SMALL };
 
 /* Returns the shape for the current device. */
 enum attention_shape attention_prompt_shape();
 /* Returns false for an F32 cache, and if this head_dim needs more shared memory than a thread block
- * of the current device can have; attention_token then computes all rows. */
+ * of the current device can have. attention_token then computes all rows. */
 bool attention_prompt_takes(enum attention_shape shape, uint32_t head_dim, uint32_t dtype);
 /* Queues the rows of sequences with more than ATTENTION_TOKEN_ROWS rows. */
 void attention_prompt(cudaStream_t stream, const struct attention *a, uint32_t head_dim,
                       enum attention_shape shape);
-/* Queues the rows of the other sequences; all = true: queues every row of the batch. */
+/* Queues the rows of sequences with up to ATTENTION_TOKEN_ROWS rows; all = true: every row of the
+ * batch. */
 void attention_token(cudaStream_t stream, const struct attention *a, uint32_t head_dim, bool all);
 
 /* Allows a kernel `bytes` of dynamic shared memory, and as many blocks per multiprocessor as fit.
@@ -126,7 +122,7 @@ static __device__ __forceinline__ void attention_write(const struct attention *a
         a->out_f32[at] = x;
 }
 
-/* The first token that a row at `position` sees. */
+/* Returns the first token that a row at `position` sees. */
 static __device__ __forceinline__ uint32_t attention_first(const struct attention *a,
                                                            uint32_t position)
 {
@@ -173,15 +169,16 @@ static __device__ __forceinline__ uint32_t attention_pack(float low, float high)
     return attention_word(__floats2half2_rn(low, high));
 }
 
-/* Clamped, so that no outlier becomes an infinity. NaN stays NaN. */
+/* Limits x to the range of f16, so that no outlier becomes an infinity. NaN stays NaN. */
 static __device__ __forceinline__ float attention_clamp(float x)
 {
     x = x > 65504.0f ? 65504.0f : x;
     return x < -65504.0f ? -65504.0f : x;
 }
 
-/* Converts two 16-bit integers to f16, rounded once: 128 * high + low, where high has 9 bits and
- * low has 7; each part is made exact by the bits of 1024 + n. `unit`: multiplied by 2^-13. */
+/* Converts two 16-bit integers to f16, rounded once. Each integer is 128 * high + low, where high
+ * has 9 bits and low has 7; each part is made exact by the bits of 1024 + n. `unit`: multiplied by
+ * 2^-13. */
 static __device__ __forceinline__ uint32_t attention_pair16(uint32_t word, bool unit)
 {
     const uint32_t low = (word & 0x007f007f) | 0x64006400;
@@ -193,8 +190,8 @@ static __device__ __forceinline__ uint32_t attention_pair16(uint32_t word, bool 
     return attention_word(__hfma2(upper, __float2half2_rn(unit ? 0x1p-6f : 128), lower));
 }
 
-/* Converts two 8-bit integers to f16 exactly, from bytes 0 and 1 of a word, or (`upper`) 2 and 3.
- * `unit`: multiplied by 2^-7. */
+/* Converts two 8-bit integers to f16 exactly: bytes 0 and 1 of a word or, with `upper`, bytes 2 and
+ * 3. `unit`: multiplied by 2^-7. */
 static __device__ __forceinline__ uint32_t attention_pair8(uint32_t word, bool upper, bool unit)
 {
     const uint32_t bits = __byte_perm(word ^ 0x80808080, 0x64646464, upper ? 0x4342 : 0x4140);
@@ -203,7 +200,7 @@ static __device__ __forceinline__ uint32_t attention_pair8(uint32_t word, bool u
              : __hsub2(attention_pair(bits), __float2half2_rn(1152)));
 }
 
-/* The scale whose bfloat16 bits are `bf16`. */
+/* Returns the float whose bfloat16 bits are `bf16`. */
 static __device__ __forceinline__ float attention_bf16(uint32_t bf16)
 {
     return __uint_as_float(bf16 << 16);

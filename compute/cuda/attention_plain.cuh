@@ -1,14 +1,13 @@
-/* attention_plain: attention_token over an fp32 cache, in fp32 throughout, without tensor cores.
- * Device code that only attention_token.cu includes. It is used for F32 caches (kv/dtype "f32",
- * mostly for comparisons), so it is simple rather than fast. Caches of other types:
- * attention_token.cuh. */
+/* attention_plain: attention_token over an F32 cache, in fp32 throughout, without tensor cores.
+ * Device code for attention_token.cu; simple rather than fast, because F32 caches serve
+ * comparisons. Caches of other types: attention_token.cuh. */
 #ifndef COMPUTE_CUDA_ATTENTION_PLAIN_CUH
 #define COMPUTE_CUDA_ATTENTION_PLAIN_CUH
 
 #include "compute/cuda/attention_token.cuh"
 
-/* Writes the item's queries times the scale as [DIM][TOKEN_HEADS]. All threads take part; a barrier
- * must follow. */
+/* Writes the item's queries times the scale as [DIM][TOKEN_HEADS]. All threads of the block call
+ * it; a barrier must follow. */
 template <class S>
 static __device__ void token_plain_query(const struct attention *a, const struct token_item *item,
                                          float *q)
@@ -21,7 +20,8 @@ static __device__ void token_plain_query(const struct attention *a, const struct
     }
 }
 
-/* A lane has one token for the scores, and every 32nd dimension for the values. */
+/* Computes the warp's part of an item. A lane has one token for the scores, and every 32nd
+ * dimension for the values. */
 template <class S>
 static __device__ __forceinline__ void token_plain(const struct attention *a,
                                                    const struct token_item *item, const float *q,

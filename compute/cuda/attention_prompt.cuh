@@ -1,7 +1,7 @@
 /* attention_prompt: how a thread block of attention_prompt.cu finds its tile, and how queries, K
- * and V are copied to shared memory as f16. Device code, included only by attention_prompt.cu
- * (through attention_split.cuh), which has the kernel and its products. A tile is a run of rows of
- * one sequence with the heads of one KV head; a step is BC tokens of its context. */
+ * and V are copied to shared memory as f16. Device code for attention_prompt.cu, which has the
+ * kernel and its products. A tile is a run of rows of one sequence with the heads of one KV head; a
+ * step is BC tokens of the context. */
 #ifndef COMPUTE_CUDA_ATTENTION_PROMPT_CUH
 #define COMPUTE_CUDA_ATTENTION_PROMPT_CUH
 
@@ -9,14 +9,14 @@
 
 #define PROMPT_THREADS 128 /* Threads of a block. */
 
-/* Sizes of one variant of the kernel. SPLIT: tiles are split (attention_split.cuh). BC: tokens of a
- * step. ROWS: queries of a tile. MT: groups of 16 queries of a warp. STAGES: steps that are in
- * shared memory at once. */
+/* Sizes of one variant of the kernel. SPLIT: tiles are split (attention_split.cuh). FIXED: a cache
+ * of integers. BC: tokens of a step. ROWS: queries of a tile. MT: groups of 16 queries of a warp.
+ * STAGES: steps that are in shared memory at once. */
 template <int SHAPE, int HEAD_DIM, int DTYPE, bool IN_PARTS> struct prompt_shape {
     static constexpr bool SPLIT = IN_PARTS;
     static constexpr int DIM = HEAD_DIM;
     static constexpr bool FIXED = DTYPE == COMPUTE_KV_I16 || DTYPE == COMPUTE_KV_I8;
-    /* A piece of 16 bytes becomes two pieces of f16. */
+    /* A cache of 8-bit integers: a piece of 16 bytes becomes two pieces of f16. */
     static constexpr bool NARROW = DTYPE == COMPUTE_KV_I8;
     static constexpr int ELEMENT = NARROW ? 1 : 2; /* Bytes of an element. */
     /* Bytes from token to token of K. */
@@ -49,8 +49,8 @@ struct prompt_tile {
     uint32_t begin;      /* The first such token, rounded down to a multiple of 8. */
 };
 
-/* Number of the sequence's tiles that need at least `steps` steps of `width` tokens. These are its
- * last tiles. */
+/* Returns how many of the sequence's tiles need at least `steps` steps of `width` tokens. These are
+ * the last tiles of the sequence. */
 static __device__ uint32_t prompt_tiles(uint32_t rows, uint32_t first_position, uint32_t per_tile,
                                         uint32_t width, uint32_t steps)
 {
@@ -71,8 +71,8 @@ static __device__ uint32_t prompt_sum(uint32_t x)
     return x;
 }
 
-/* Finds the tile of the given rank in an order that starts with the tiles with the most steps. Each
- * warp finds the same tile. */
+/* Finds tile number `rank` in an order that starts with the tiles with the most steps. Returns
+ * false if there are fewer tiles. All warps of a block find the same tile. */
 static __device__ bool prompt_find(const struct attention *a, uint32_t rank, uint32_t per_tile,
                                    uint32_t width, struct prompt_tile *out)
 {
@@ -149,10 +149,10 @@ prompt_place_at(const struct attention *a, uint32_t block, uint32_t kv_head, uin
 }
 
 /* Starts copying the step's K, V and scales. Tokens before `first` (a multiple of 8) and from `end`
- * on become zeros (of K and the scales, only whole groups of 8 tokens; of V of an integer cache,
- * only whole pairs): memory that is not written yet may hold NaN, which a weight of 0 does not
- * remove from V, and blocks before a window may be gone. Pieces of an integer cache are copied to
- * where prompt_convert will put the f16 that they become. */
+ * on become zeros, because their memory may hold NaN or be gone. Exception: a group of 8 tokens (of
+ * K and scales) or a pair of tokens (of V of an integer cache) that has a token before `end` is
+ * copied whole. Pieces of an integer cache are copied to where prompt_convert will put the f16 that
+ * they become. */
 template <class S>
 static __device__ __forceinline__ void
 prompt_copy(const struct attention *a, const struct prompt_place *places, uint8_t *stage,
@@ -198,8 +198,8 @@ prompt_copy(const struct attention *a, const struct prompt_place *places, uint8_
     }
 }
 
-/* Converts two pieces of pairs, times the scales of their first and second elements, to two rows of
- * f16. */
+/* Converts two pieces of pairs to two rows of f16: the first elements times first_scale, the second
+ * elements times second_scale. */
 static __device__ __forceinline__ void prompt_split(bool narrow, uint4 *first, uint4 *second,
                                                     const float *first_scale,
                                                     const float *second_scale, int scale_step)
@@ -229,8 +229,7 @@ static __device__ __forceinline__ void prompt_split(bool narrow, uint4 *first, u
     *second = make_uint4(b[0], b[1], b[2], b[3]);
 }
 
-/* Limits the scale so that no integer times it exceeds the range of f16; an F16 cache is clamped to
- * the same range. */
+/* Returns scale i, limited so that no integer times the scale exceeds the range of f16. */
 static __device__ __forceinline__ float prompt_scale(const __nv_bfloat16 *scales, uint32_t i,
                                                      bool narrow)
 {
@@ -287,7 +286,7 @@ static __device__ void prompt_queries(const struct attention *a, const struct pr
     }
 }
 
-/* The rows of a warp as its threads hold them: row lane / 4 and row lane / 4 + 8 of each 16. */
+/* The rows of a warp as its threads hold them: rows lane / 4 and lane / 4 + 8 of each 16. */
 template <class S> struct prompt_rows {
     float o[S::MT][S::DIM / 8][4];
     float most[S::MT][2];

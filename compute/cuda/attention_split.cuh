@@ -1,8 +1,8 @@
 /* attention_split: splits the tiles of attention_prompt.cu along their context in batches of few
- * rows. For example, the few tokens after a long cached prefix are one or two tiles, which would
- * leave most of a device idle. The thread blocks of a tile write partial results to scratch memory;
- * the block that ends last joins them in order. Device code that only attention_prompt.cu includes.
- * attention_token splits contexts by itself. */
+ * rows, such as the few tokens after a long cached prefix, which would leave most of a device idle.
+ * The thread blocks of a tile write partial results to scratch memory; the block that ends last
+ * joins them in order. Device code for attention_prompt.cu. attention_token splits contexts by
+ * itself. */
 #ifndef COMPUTE_CUDA_ATTENTION_SPLIT_CUH
 #define COMPUTE_CUDA_ATTENTION_SPLIT_CUH
 
@@ -14,8 +14,8 @@ struct prompt_part {
     uint32_t begin, end, part, parts;
 };
 
-/* Finds part `part` of a tile. Returns false if the tile has fewer parts. How a tile is split
- * depends only on the tile's own context. */
+/* Finds part `part` of a tile. Returns false if the tile has fewer parts. Only the tile's own
+ * context decides how a tile is split. */
 template <class S>
 static __device__ __forceinline__ bool prompt_part_of(const struct prompt_tile *tile, uint32_t part,
                                                       struct prompt_part *out)
@@ -32,8 +32,8 @@ static __device__ __forceinline__ bool prompt_part_of(const struct prompt_tile *
     return out->begin < steps;
 }
 
-/* Finds the index of part 0 of a tile's row in a->sums and a->parts; false: the tile has no such
- * row. */
+/* Finds the index of part 0 of a tile's row in a->sums and a->parts. Returns false if the tile has
+ * no such row. */
 static __device__ __forceinline__ bool prompt_part_row(const struct attention *a,
                                                        const struct prompt_tile *tile,
                                                        uint32_t kv_head, uint32_t row, size_t *at)

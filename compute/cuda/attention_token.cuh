@@ -1,9 +1,9 @@
 /* attention_token: the work of one warp of attention_token.cu: some tiles of one KV head's context
- * against up to 8 heads of one row. f16 and integer caches use tensor cores (token_tensor, here),
- * fp32 caches multiply-adds (token_plain, in attention_plain.cuh). Device code, included only by
- * attention_token.cu, which divides contexts into chunks and joins the warps' results. A tile is 64
- * tokens. A unit is a piece of a tile's K or V that is copied at once; the units of a warp go
- * through a ring of buffers in shared memory. */
+ * against up to 8 heads of one row. token_tensor computes f16 and integer caches on tensor cores;
+ * token_plain (attention_plain.cuh) computes F32 caches. Device code for attention_token.cu, which
+ * divides contexts into chunks and joins the warps' results. A tile is 64 tokens. A unit is a piece
+ * of a tile's K or V that is copied at once; the units of a warp go through a ring of buffers in
+ * shared memory. */
 #ifndef COMPUTE_CUDA_ATTENTION_TOKEN_CUH
 #define COMPUTE_CUDA_ATTENTION_TOKEN_CUH
 
@@ -12,11 +12,12 @@
 #define TOKEN_WARPS   4
 #define TOKEN_THREADS (32 * TOKEN_WARPS)
 #define TOKEN_HEADS   ATTENTION_HEADS
-#define TOKEN_TILE    64                /* Tokens that a warp processes at a time. */
+#define TOKEN_TILE    64                /* Tokens of a tile. */
 #define TOKEN_SLOTS   7                 /* Units in a warp's ring; one of them is being read. */
 #define TOKEN_AHEAD   (TOKEN_SLOTS - 1) /* Units that are being copied. */
 
-/* Sizes of one variant of the kernel. */
+/* Sizes of one variant of the kernel. PLAIN: an F32 cache. FIXED: a cache of integers. NARROW: a
+ * cache of 8-bit integers. */
 template <int HEAD_DIM, int DTYPE> struct token_shape {
     static constexpr int DIM = HEAD_DIM;
     static constexpr bool PLAIN = DTYPE == COMPUTE_KV_F32;
@@ -32,7 +33,8 @@ template <int HEAD_DIM, int DTYPE> struct token_shape {
     /* Pieces of 16 bytes that each thread has of a unit. */
     static constexpr int PIECES = NARROW ? 2 : 4;
     static constexpr int UNIT_BYTES = PIECES * 16 * 32;
-    /* The ring's memory receives the warp's result in the end. PLAIN: weights, then the result. */
+    /* Without PLAIN, the warp's result overwrites the ring at the end. With PLAIN, the memory has
+     * weights, then the result. */
     static constexpr int RING_BYTES = PLAIN ? TOKEN_HEADS * 32 * 4 : TOKEN_SLOTS * UNIT_BYTES;
     static constexpr int RESULT_BYTES = TOKEN_HEADS * DIM * 4;
     static constexpr int WARP_BYTES = PLAIN                       ? RING_BYTES + RESULT_BYTES
@@ -64,8 +66,8 @@ struct token_sums {
 
 /* ---- sources ---- */
 
-/* What this thread copies of one tile. With g = lane / 4 and t = lane % 4: of K, the 8 tokens from
- * 8g on, dimensions 2t, 2t + 1, 2t + 8, 2t + 9 of each 16; of V, the 8 dimensions from 8g on of
+/* What this thread copies of one tile. With g = lane / 4 and t = lane % 4, of K: the 8 tokens from
+ * 8g on, dimensions 2t, 2t + 1, 2t + 8, 2t + 9 of each 16. Of V: the 8 dimensions from 8g on of
  * each 64, and the 16 tokens from 16t on. A thread copies exactly the pieces that it needs in its
  * own registers. */
 struct token_source {
@@ -73,7 +75,7 @@ struct token_source {
     uint32_t begin, end;
 };
 
-/* Block ids of the tokens of a token_source, loaded long before they are needed. */
+/* Block ids of the tokens of a token_source. */
 struct token_blocks {
     uint32_t k, v[2];
 };
@@ -118,8 +120,8 @@ token_source_at(const struct attention *a, const struct token_item *item, uint32
     return source;
 }
 
-/* Starts copying unit `u` of a tile. Tokens outside the item become zeros, because the memory in
- * their place may hold NaN. */
+/* Starts copying unit `u` of a tile. Tokens after the item become zeros, because their memory may
+ * hold NaN. */
 template <class S>
 static __device__ __forceinline__ void
 token_copy(const struct attention *a, const struct token_source *source, int u, uint8_t *slot)
@@ -225,7 +227,7 @@ token_query(const struct attention *a, const struct token_item *item, token_stat
     }
 }
 
-/* The scale of the thread's i-th token of a tile. */
+/* Returns the scale of the thread's i-th token of a tile. */
 static __device__ __forceinline__ float token_scale(uint4 scales, int i)
 {
     const uint32_t words[4] = {scales.x, scales.y, scales.z, scales.w};

@@ -1,12 +1,11 @@
-/* backend: the internal state of the CUDA backend, and the functions that its host files share. One
- * device has a stream on which everything is queued in the order of calls, and keeps the first
+/* backend: the internal state of the CUDA backend, and the functions that its host files share. A
+ * device has one stream on which computations are queued in the order of calls, and keeps the first
  * error that the device reported. Kernels are not here (kernels.cuh).
  *
- * The files of compute/cuda/ call the functions, at most one thread at a time (compute.h says
- * which). The functions of struct device_memory (memory.cu) are an exception: the event loop's
- * thread calls them at the same time. They call cuda_enter, cuda_good, cuda_fail, cuda_take and
- * cuda_give, too. No state is bound to a thread: each entry sets its device. Functions without a
- * comment open or close a part, or are described in struct compute_ops. */
+ * Threads: as compute.h says. The functions of struct device_memory (memory.cu) run on the event
+ * loop thread while another thread computes. So these two threads may call cuda_enter, cuda_good,
+ * cuda_fail, cuda_take and cuda_give at the same time. No state is bound to a thread. Functions
+ * without a comment open or close a part, or implement struct compute_ops. */
 #ifndef COMPUTE_CUDA_BACKEND_CUH
 #define COMPUTE_CUDA_BACKEND_CUH
 
@@ -44,39 +43,40 @@ struct compute {
     size_t memory_bytes;
     cudaStream_t stream;
     char description[320];
-    /* Length without the part that is known only after weights are settled. */
+    /* Length of `description` before `prepare` adds to it. */
     size_t description_used;
 
-    std::atomic<bool> failed; /* The device has failed for good; nothing is queued after that. */
+    std::atomic<bool> failed; /* The device has failed; nothing is queued after that. */
     std::mutex failing;       /* Protects `why`. */
     struct error why;
 
     struct cuda_gemm *gemm;
-    struct cuda_group *group; /* Other GPUs of the same group; NULL = none. */
+    struct cuda_group *group; /* The device's group of ranks; NULL = none. */
     struct cuda_memory *memory;
     struct cuda_staging *staging;
     struct cuda_steps *steps;
 
-    struct compute_sample *samples; /* [COMPUTE_SAMPLES_MAX], pinned. */
-    struct compute_sampled *sampled;
+    struct compute_sample *samples;  /* [COMPUTE_SAMPLES_MAX], pinned. */
+    struct compute_sampled *sampled; /* [COMPUTE_SAMPLES_MAX], pinned. */
 
-    /* Scratch memory of one operation at a time. It grows only while nothing is recorded. */
+    /* Scratch memory of one operation at a time. */
     void *attention_scratch;
     size_t attention_scratch_bytes;
     void *low_rank_scratch; /* float[rows][rank] */
     size_t low_rank_scratch_bytes;
-    void *edits; /* struct compute_edit[], then their logits' values. */
+    void *edits; /* struct compute_edit[], then room for their logits' values. */
     size_t edits_bytes;
-    void *weights_scratch; /* A matrix in the form that tensor cores read. */
+    void *weights_scratch; /* A matrix in bf16; with `exact`, in fp32. */
     size_t weights_scratch_bytes;
-    bool f8_off;                       /* E4M3 weights are multiplied as bf16. */
-    bool f8_forms[CUDA_F8_FORM_COUNT]; /* The forms that cuBLASLt supports on this device. */
+    bool f8_off;                       /* True: E4M3 weights are multiplied as bf16. */
+    bool f8_forms[CUDA_F8_FORM_COUNT]; /* Forms in which this device multiplies E4M3. */
     void *f8_scratch;                  /* A product that is still to be scaled. */
     size_t f8_scratch_bytes;
-    struct compute_matrix *unsettled; /* Matrices opened since the last step, newest first. */
+    struct compute_matrix *unsettled; /* Matrices for which no bf16 copy is decided yet. */
     uint64_t loading_ns;              /* Time that opening all matrices took. */
     uint64_t recording_ns;            /* When recording ahead of requests began; 0 = not yet. */
-    /* Numbers of matrices: with a bf16 copy (copied); that need a copy and have none (uncopied). */
+    /* Numbers of matrices with a bf16 copy (copied), and of matrices for whose copy there was no
+     * memory (uncopied). */
     uint32_t copied, uncopied;
 };
 
@@ -84,28 +84,28 @@ struct compute {
 struct compute_matrix {
     struct cuda_weights weights;
     void *memory; /* Device memory of quants and scales. */
-    /* bf16 form for the tensor cores; NULL = made in scratch memory when it is used. */
+    /* Weights as bf16 for products of many rows; NULL = no copy. */
     __nv_bfloat16 *copy;
     size_t bytes;                /* Bytes of `memory` and of the copy. */
-    struct compute_matrix *next; /* Next in the list of unsettled matrices. */
+    struct compute_matrix *next; /* Next in the list `unsettled`. */
 };
 
 /* Activations as E4M3, made when the first product needs them. */
 struct compute_f8 {
     uint8_t *values;
     float *scales;
-    /* Number of rows that were converted; 0 = not converted since the activations were written. */
+    /* Number of rows that were converted; 0 = none since the activations were written. */
     uint32_t rows;
-    bool groups; /* Scales are per 128 columns of a row; false = per row. */
+    bool groups; /* True: scales are per 128 columns of a row. False: per row. */
 };
 
 /* Activations in the forms that the matrices read. */
 struct compute_activations {
     uint32_t rows_max;
     uint32_t cols;
-    __nv_bfloat16 *bf16;   /* NULL = no matrix reads it, or options.exact. */
-    float *f32;            /* NULL = no matrix reads it. */
-    struct compute_f8 *f8; /* NULL = no matrix reads it, or no E4M3 product is possible. */
+    __nv_bfloat16 *bf16;   /* NULL = not needed. */
+    float *f32;            /* NULL = not needed. */
+    struct compute_f8 *f8; /* NULL = not needed, or the device cannot multiply E4M3. */
 };
 
 struct compute_rope_table {
@@ -117,23 +117,23 @@ struct compute_rope_table {
 
 /* backend.cu */
 
-/* Sets the thread's CUDA device; every function of struct compute_ops that uses the device calls it
- * first. Returns false if the device has failed. */
+/* Sets the thread's CUDA device. Call it before other functions that use the device. Returns false
+ * if the device has failed. */
 bool cuda_enter(struct compute *c);
-/* Returns false, and marks the device as failed for good, if `result` is an error. `what` is for
- * the error's text. */
+/* Returns false, and marks the device as failed, if `result` is an error. `what` is for the error's
+ * text. */
 bool cuda_good(struct compute *c, cudaError_t result, const char *what);
-/* Checks the launches since the last call in the same way as cuda_good. */
+/* Calls cuda_good with the error of the launches since the last call. */
 bool cuda_launched(struct compute *c, const char *what);
-/* Marks the device as failed for good. The first reason stays. */
+/* Marks the device as failed. Later calls keep the first reason. */
 void cuda_fail(struct compute *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Allocates device memory, zeroed on request. NULL = no memory is left (which is not a failure of
- * the device), or the device has failed. */
+/* Allocates device memory, zeroed on request; the caller frees it with cuda_give. NULL = no memory
+ * is left (which is not a failure of the device), or the device has failed. */
 void *cuda_take(struct compute *c, size_t bytes, bool zeroed);
 void cuda_give(struct compute *c, void *memory); /* NULL is fine; waits for queued operations. */
-/* Makes *memory at least `bytes` large. If the memory has to move, the new memory is zeroed,
- * recordings are forgotten, and the function waits for all queued operations. Returns false, and
- * marks the device as failed, if there is no memory or if a step is being recorded. */
+/* Makes *memory at least `bytes` large. Memory that grows is new and zeroed; the function then
+ * forgets recordings and waits for all queued operations. Returns false, and marks the device as
+ * failed, if there is no memory or if a step is being recorded. */
 bool cuda_grow(struct compute *c, void **memory, size_t *bytes_held, size_t bytes,
                const char *what);
 
@@ -146,9 +146,9 @@ uint64_t cuda_now_ns(void); /* Monotonic time of the host. */
 /* operations.cu: sets the members of struct compute_ops that backend.cu does not set. */
 void cuda_operations_set(struct compute_ops *ops);
 
-/* gemm.cu: y = W · a (or y +=) with W [n × k] and a [rows × k], both bf16, fp32 or E4M3. */
+/* gemm.cu: y = W · a (or y +=) with W [n × k] and a [rows × k]. */
 struct cuda_gemm_work {
-    cudaDataType_t type, y_type; /* `type` of W and of a; y_type of y. */
+    cudaDataType_t type, y_type; /* type: of W and of a (bf16, fp32 or E4M3). y_type: of y. */
     const void *w[2];            /* The matrices, all of this shape; w[1] NULL = only w[0]. */
     size_t w_row_bytes;
     const void *a;
@@ -160,8 +160,8 @@ struct cuda_gemm_work {
 };
 enum status cuda_gemm_open(struct compute *c, struct error *error);
 void cuda_gemm_close(struct compute *c);
-/* Returns false, and does nothing, if this device does not support two matrices at once, or this
- * E4M3 product. */
+/* Returns false, and does nothing, if cuBLASLt cannot compute this work here: two matrices at once,
+ * or an E4M3 product. */
 bool cuda_gemm(struct compute *c, const struct cuda_gemm_work *work);
 
 /* experts_ops.cu */
@@ -176,12 +176,12 @@ void cuda_group_check(struct compute *c);
 /* gemm.cu: returns whether cuBLASLt supports E4M3 products scaled in this form. */
 bool cuda_gemm_probe(struct compute *c, enum cuda_f8_form form);
 
-/* product_f8.cu. Finds out which forms of E4M3 products the device supports (f8_forms). */
+/* product_f8.cu: sets c->f8_forms. */
 void cuda_f8_probe(struct compute *c);
-/* True if these weights are multiplied as E4M3. */
+/* Returns true if these weights are multiplied as E4M3. */
 bool cuda_f8_takes(const struct compute *c, const struct cuda_weights *w);
-/* Computes y (+)= m · a for more than CUDA_GEMV_ROWS rows. False, and nothing was done: the weights
- * must be dequantised. */
+/* Computes y = m · a, or y += with `add`, for more than CUDA_GEMV_ROWS rows. Returns false, and
+ * leaves y unchanged, if the weights must be multiplied as bf16. */
 bool cuda_product_f8(struct compute *c, const struct compute_matrix *m,
                      const struct compute_activations *a, uint32_t rows, bool add, float *y);
 struct compute_f8 *cuda_f8_open(struct compute *c, uint32_t rows_max, uint32_t cols);
@@ -193,7 +193,7 @@ static inline bool cuda_f8_here(const struct compute *c)
     return c->f8_forms[CUDA_F8_PLAIN] || c->f8_forms[CUDA_F8_ROWS] || c->f8_forms[CUDA_F8_BLOCKS];
 }
 
-/* Marks the E4M3 form as out of date. The caller calls it before it writes the activations. */
+/* Marks a->f8 as out of date. Call it before the activations are written. */
 static inline void cuda_f8_stale(const struct compute_activations *a)
 {
     if (a->f8 != NULL)
@@ -206,23 +206,23 @@ enum status cuda_matrix_open(struct compute *c, const struct compute_source *sou
 void cuda_matrix_close(struct compute *c, struct compute_matrix *m);
 unsigned cuda_matrix_needs(const struct compute_matrix *m);
 size_t cuda_matrix_bytes(const struct compute_matrix *m);
-/* Decides which of the unsettled matrices keep a bf16 copy. Waits for queued operations. */
+/* Decides which of the unsettled matrices get a bf16 copy. Waits for queued operations. */
 void cuda_matrices_settle(struct compute *c);
-/* Removes a matrix from the unsettled ones: it needs no copy. */
+/* Removes a matrix from the unsettled matrices: it needs no copy. */
 void cuda_matrix_settled(struct compute *c, const struct compute_matrix *m);
 void cuda_staging_close(struct compute *c);
+/* Computes y = m · a, or y += with `add`. */
 void cuda_product(struct compute *c, const struct compute_matrix *m,
                   const struct compute_activations *a, uint32_t rows, bool add, float *y);
-/* Computes y[i] = m[i] · a for two matrices at once. Returns false, and does nothing, if `rows` is
- * at most CUDA_GEMV_ROWS, if the matrices differ in shape or type, if they are not multiplied as
- * bf16, if one has no bf16 copy, or if this device does not support two matrices at once. */
+/* Computes y[i] = m[i] · a for two matrices at once. Returns false, and does nothing, if the two
+ * products cannot be computed at once. */
 bool cuda_product_pair(struct compute *c, const struct compute_matrix *const m[2],
                        const struct compute_activations *a, uint32_t rows, float *const y[2]);
 
 /* graph.cu: batches on the device, and recorded steps. */
 enum status cuda_steps_open(struct compute *c);
 void cuda_steps_close(struct compute *c);
-/* Drops all recordings. Called when memory that they use has moved. */
+/* Drops all recordings. Call it when memory that they use has moved or is freed. */
 void cuda_steps_forget(struct compute *c);
 bool cuda_step_begin(struct compute *c, const struct compute_step *step);
 void cuda_step_end(struct compute *c);
@@ -237,8 +237,7 @@ const struct cuda_sequences *cuda_step_batch(struct compute *c, const struct com
 /* Returns `count` numbers in device memory: the step's copy if the array is one of the step's. NULL
  * = the device has failed. */
 const uint32_t *cuda_step_numbers(struct compute *c, const uint32_t *numbers, uint32_t count);
-/* Returns whether operations are being recorded; if so, none of them may wait or allocate memory.
- */
+/* Returns true if operations are being recorded; then no operation may wait or allocate memory. */
 bool cuda_step_recording(const struct compute *c);
 
 /* memory.cu: KV in device memory, its copies, and marks. */
@@ -248,8 +247,8 @@ const struct device_memory *cuda_memory_of(struct compute *c);
 void cuda_mark(struct compute *c, uint32_t number, void (*done)(void *self, uint32_t number),
                void *self);
 void cuda_wait(struct compute *c);
-/* Called when the device has failed: makes device_memory_ops.fd readable, so that the event loop
- * learns of the failure. */
+/* Makes device_memory_ops.event_fd readable, so that the event loop learns that the device has
+ * failed. */
 void cuda_memory_failed(struct compute *c);
 
 #endif

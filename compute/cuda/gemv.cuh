@@ -1,7 +1,7 @@
 /* gemv: what the families of kernels for products of up to CUDA_GEMV_ROWS rows share. gemv.cu
- * chooses a family and calls one of the functions below, on the thread that computes (compute.h);
- * they queue a kernel and return. Internal to gemv*.cu; other files call cuda_gemv (kernels.cuh).
- * Products of more rows are computed by gemm.cu. */
+ * chooses a family and calls one of the functions below, on the thread that computes (compute.h).
+ * The functions queue a kernel and return. Internal to gemv*.cu; other files call cuda_gemv
+ * (kernels.cuh). gemm.cu computes products of more rows. */
 #ifndef COMPUTE_CUDA_GEMV_CUH
 #define COMPUTE_CUDA_GEMV_CUH
 
@@ -35,7 +35,7 @@ void gemv_mma_quantised(cudaStream_t stream, const struct gemv_set &set,
                         const struct gemv_input &input);
 void gemv_mma_f8(cudaStream_t stream, const struct gemv_set &set, const struct gemv_input &input);
 
-/* Writes one element of y: adds bias and old value to the product, in this order. */
+/* Writes one element of y: the product plus the bias and, with set.add, plus the old value. */
 static __device__ __forceinline__ void gemv_put(const struct gemv_set &set, uint32_t matrix,
                                                 uint32_t row, uint32_t weight_row, float product)
 {

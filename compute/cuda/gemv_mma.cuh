@@ -1,26 +1,24 @@
 /* gemv_mma: products of a few rows on tensor cores (mma.sync m16n8k16, bf16, fp32 sums): the
- * kernel, and gemv_typed, which queues the kernel for one type of weights. Only gemv_mma.cu,
- * gemv_mma_f8.cu and gemv_mma_quantised.cu include this header; each defines stage_multiply for its
- * types of weights. gemv.cu calls their functions, on the thread that computes (compute.h). The
- * functions allocate nothing, keep no state, and do not wait for the device. The comment at the top
- * of gemv_mma.cu says why the kernel is made this way.
+ * kernel, and gemv_typed, which queues the kernel for one type of weights. Included by gemv_mma.cu,
+ * gemv_mma_f8.cu and gemv_mma_quantised.cu; each defines stage_multiply for its types of weights.
+ * The functions run on the thread that computes (compute.h), allocate nothing, keep no state, and
+ * do not wait for the device. gemv_mma.cu says why the kernel is made this way.
  *
  * MT and NT are the numbers of mma tiles that a block works on together: 16 · MT rows of W, and 8 ·
  * NT rows of activations. Below, a "tile" is 16 · MT rows of W. Tiles are distributed over the
  * blocks. In a tile, the 8 warps of a block divide the columns: step s belongs to warp s % 8, and
  * the warps' sums are added in the order of the warps at the end. A step is the columns whose
- * quants or elements take 128 bytes of a row (without the high bits of quants): 64 columns of
- * 16-bit elements, 128 of Q8_0 and F8_E4M3, 256 of the other types. The order of a sum therefore
- * depends only on the type and the columns.
+ * quants or elements take 128 bytes of a row (without the high bits of quants). So the order of a
+ * sum depends only on the type and the columns.
  *
  * A lane with g = lane / 4 and t = lane % 4 has rows g and g + 8 of each 16 rows of W, and row g of
  * each 8 rows of activations. Of these rows and of each group of 32 columns, the lane has 8
- * elements. They are the operands of two mma: the first four elements of one mma, the last four of
- * the other. An mma may take any columns together, because W and the activations have the same
- * columns in the same places. So each lane has the elements that lie together in memory, and lanes
- * exchange nothing. The 8 elements are 8t … 8t + 7, but 4t … 4t + 3 and 16 + 4t … 16 + 4t + 3 for
- * types with scales per 16 columns (weights.cuh). For F8_E4M3, a lane has the 16 elements from 16t
- * on of each 64 columns (gemv_mma_f8.cu). */
+ * elements: the first four are operands of one mma, the last four of another. An mma may take any
+ * columns together if W and the activations have the same columns in the same places. So each lane
+ * has the elements that lie together in memory, and lanes exchange nothing. The 8 elements are 8t …
+ * 8t + 7, but 4t … 4t + 3 and 16 + 4t … 16 + 4t + 3 for types with scales per 16 columns
+ * (weights.cuh). For F8_E4M3, a lane has the 16 elements from 16t on of each 64 columns
+ * (gemv_mma_f8.cu). */
 #ifndef COMPUTE_CUDA_GEMV_MMA_CUH
 #define COMPUTE_CUDA_GEMV_MMA_CUH
 
@@ -56,8 +54,8 @@ template <enum compute_type TYPE, uint32_t MT> struct stage {
     /* Bytes per row of a K-quant's pair of f16 factors (of the scales and of the minima), or of the
      * scale of F8_E4M3. */
     static constexpr uint32_t SUPER_BYTES = weights_super(TYPE) || TYPE == COMPUTE_F8_E4M3 ? 4 : 0;
-    /* Offsets in the stage: the high bits begin at HIGH, the scales at SCALES, the bytes that
-     * SUPER_BYTES counts at SUPER. The LINE bytes of all rows begin at 0. */
+    /* Offsets in the stage of the high bits, the scales, and the bytes that SUPER_BYTES counts. The
+     * LINE bytes of all rows begin at 0. */
     static constexpr uint32_t HIGH = ROWS * LINE;
     static constexpr uint32_t SCALES = HIGH + ROWS * HIGH_BYTES;
     static constexpr uint32_t SUPER = SCALES + ROWS * SCALE_BYTES;
@@ -70,9 +68,8 @@ template <enum compute_type TYPE, uint32_t MT> struct stage {
 };
 
 /* Returns the offset in a stage of a chunk: 16 of the LINE bytes of a row. In odd rows, the first
- * four chunks and the last four chunks have changed places. So 8 lanes use each bank of shared
- * memory once, when they write one row and when they read the same 4 chunks of two neighbouring
- * rows. */
+ * four and the last four chunks have changed places, so that 8 lanes use each bank of shared memory
+ * once. */
 __device__ __forceinline__ uint32_t line_at(uint32_t row, uint32_t chunk)
 {
     return row * LINE + (chunk ^ (row % 2 * 4)) * 16;
@@ -83,8 +80,8 @@ template <uint32_t MT> struct source {
     uint32_t tile = 0, step = 0;
     uint32_t lines[4]{}; /* With MT 1: offsets of the lane's chunks from the tile's first row. */
     uint32_t last = 0;   /* W's last row, counted from the tile's first; may be beyond the tile. */
-    /* quants: of the tile's first row. scales: of the tile's first row, but for F8_E4M3 of the
-     * tile's row `lane`. */
+    /* quants: of the tile's first row. scales: of the tile's first row; for F8_E4M3, of the tile's
+     * row `lane`. */
     const uint8_t *quants = nullptr, *scales = nullptr;
 };
 
@@ -98,8 +95,8 @@ __device__ __forceinline__ uint32_t matrix_of(const struct gemv_set &set, uint32
 }
 
 /* Returns the offset, from the tile's first row, of the ith chunk that this lane copies. For each
- * i, the 32 lanes of a warp copy the 8 chunks of each of 4 rows. Row `last` takes the place of rows
- * after it. */
+ * i, the 32 lanes of a warp copy the 8 chunks of each of 4 rows. Rows after row `last` are replaced
+ * by row `last`. */
 __device__ __forceinline__ uint32_t line_from(uint32_t last, uint32_t i, uint32_t row_bytes)
 {
     return min(4 * i + threadIdx.x % 32 / 8, last) * row_bytes + threadIdx.x % 8 * 16;
@@ -129,9 +126,9 @@ __device__ __forceinline__ void source_tile(struct source<MT> &from, const struc
         from.lines[i] = line_from(from.last, i, (uint32_t)w.row_bytes);
 }
 
-/* Starts copying the next stage to `to`, if there is a next stage, and advances `from`. Rows beyond
- * the end of W repeat the last row; their results are not stored. A group of copies is committed in
- * any case. steps: the steps of a row. */
+/* Starts copying the next stage to `to`, if there is a next stage, and advances `from`. Commits a
+ * group of copies in any case. Rows beyond the end of W repeat the last row; their results are not
+ * stored. steps: the steps of a row. */
 template <enum compute_type TYPE, uint32_t MT>
 __device__ __forceinline__ void source_next(struct source<MT> &from, const struct gemv_set &set,
                                             uint32_t steps, uint8_t *to)
@@ -225,8 +222,8 @@ __device__ __forceinline__ void input_load(const struct gemv_input &in, uint32_t
 
 template <uint32_t MT, uint32_t NT> using sums = float[MT][NT][4];
 
-/* Adds the products of the stage at `from` to acc. col: the stage's first column. Defined by the
- * including file. */
+/* Adds the products of the stage at `from` to acc. col: the stage's first column. Each file that
+ * includes this header defines the function. */
 template <enum compute_type TYPE, uint32_t MT, uint32_t NT>
 __device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct gemv_set &set,
                                                const struct gemv_input &in, uint32_t col,
@@ -330,8 +327,7 @@ bool fits(const struct device_limits &limits)
     return (int)shared_bytes<TYPE, MT, NT>() <= limits.shared_bytes_max;
 }
 
-/* Queues the kernel. If a block needs more shared memory than the device allows, the launch fails,
- * and cuda_launched (backend.cuh) reports the failure. */
+/* Queues the kernel. An error of the launch is reported by cuda_launched (backend.cuh). */
 template <enum compute_type TYPE, uint32_t MT, uint32_t NT>
 void launch_mma(cudaStream_t stream, struct gemv_set set, const struct gemv_input &input,
                 const struct device_limits &limits)

@@ -1,13 +1,12 @@
 /* kernels: the launchers of the kernels, which the backend's host files call; one .cu file per
  * family of kernels. Internal to compute/cuda/. Unless stated otherwise, pointers are device memory
- * and matrices are row-major. The arithmetic is that of struct compute_ops. The callers
- * (operations.cu, matrix.cu, product_f8.cu, experts_ops.cu) decide which launcher computes what; if
- * a launcher has several kernels, its own file decides (such as gemv.cu and attention.cu).
+ * and matrices are row-major. The arithmetic is that of struct compute_ops.
  *
- * A launcher queues its kernels on the stream and returns. It allocates nothing, does not need its
- * arguments in host memory later (except those of cuda_sample), and reports no errors (they stay
- * with the device until the backend asks), so that a CUDA graph can record it. It keeps no state;
- * the thread that computes (compute.h) calls it. */
+ * A launcher queues its kernels on the stream and returns, so that a CUDA graph can record it. It
+ * allocates nothing and keeps no state. It reports no errors: they stay with the device until the
+ * caller asks (cuda_launched in backend.cuh). Structs and arrays in host memory may change after
+ * the call, except those of cuda_sample. The thread that computes (compute.h) calls the launchers.
+ */
 #ifndef COMPUTE_CUDA_KERNELS_CUH
 #define COMPUTE_CUDA_KERNELS_CUH
 
@@ -27,13 +26,13 @@ extern "C" {
 #include <stddef.h>
 #include <stdint.h>
 
-/* A struct compute_batch on the device. The arrays have fixed addresses, so that a recorded graph
- * finds each new batch in the same place. */
+/* A struct compute_batch on the device. The arrays keep their addresses while a recorded graph uses
+ * them, so that the graph finds each new batch in the same place. */
 struct cuda_sequences {
-    const uint32_t *row_sequence;   /* [rows] */
-    const uint32_t *row_position;   /* [rows] absolute positions. */
-    const uint32_t *first_row;      /* [sequences] */
-    const uint32_t *row_count;      /* [sequences] */
+    const uint32_t *row_sequence;   /* [rows]: index of the sequence; UINT32_MAX = padding. */
+    const uint32_t *row_position;   /* [rows]: positions in the sequence. */
+    const uint32_t *first_row;      /* [sequences]: as in struct compute_sequence. */
+    const uint32_t *row_count;      /* [sequences]; 0 = padding. */
     const uint32_t *first_position; /* [sequences] */
     /* [sequences] index of the sequence's first block id in `blocks`. */
     const uint32_t *table_begin;
@@ -42,8 +41,8 @@ struct cuda_sequences {
     uint32_t rows;
     uint32_t sequences;
     uint32_t rows_longest; /* Rows of the longest sequence. */
-    /* Upper bound of the length of every context, including the rows of this batch. For a recorded
-     * graph that is the context size it was recorded for, so kernels must take each sequence's own
+    /* Upper bound of the length of every context, including the rows of this batch. A recorded
+     * graph keeps the bound that it was recorded with, so kernels must take each sequence's own
      * length from the arrays. */
     uint32_t context_tokens_max;
     /* [rows], on the device: the rows whose sequence has a low-rank adapter, ordered by adapter.
@@ -56,9 +55,9 @@ struct cuda_sequences {
     uint32_t adapted = 0;
 };
 
-/* Weights [rows × cols] of y = W · x. A row begins at quants + row * row_bytes. It has elements of
- * bf16, f16 or fp32, or the quants of blocks, whose scales (and minima) are separate at scales +
- * row * scale_row_bytes (see weights.cuh). Rows are aligned to 16 bytes. */
+/* Weights [rows × cols] of y = W · x. A row begins at quants + row * row_bytes, aligned to 16
+ * bytes. It has elements (bf16, f16, fp32, E4M3), or the quants of blocks. Their scales and minima
+ * are at scales + row * scale_row_bytes (weights.cuh). */
 struct cuda_weights {
     enum compute_type type;
     uint32_t rows;
@@ -67,8 +66,8 @@ struct cuda_weights {
     const uint8_t *scales;  /* NULL = the type has no scales. */
     size_t row_bytes;       /* Bytes from row to row of `quants`. */
     size_t scale_row_bytes; /* Bytes from row to row of `scales`. */
-    /* For F8_E4M3, which has its elements unchanged and fp32 scales. The scales of row r begin at
-     * scales + ((scale_first + r) >> scale_shift) * scale_row_bytes:
+    /* For F8_E4M3, whose scales are fp32. The scales of row r begin at scales + ((scale_first + r)
+     * >> scale_shift) * scale_row_bytes:
      *   scale_shift 0   one scale per row; scale_row_bytes is 4
      *   scale_shift 7   one scale per block of 128 rows and 128 columns: that of column c is the
      *                   (c / 128)th; the matrix begins at row scale_first of its first block */
@@ -124,9 +123,10 @@ void cuda_bias_add(cudaStream_t stream, const float *bias, uint32_t rows, uint32
 void cuda_latent_join(cudaStream_t stream, const float *weight, float epsilon, uint32_t rows,
                       uint32_t own_cols, uint32_t cols, const float *own, const float *latent,
                       float *k);
-/* The products of heads with a matrix each: row h * outputs + i of w [heads * outputs × cols] times
- * the first `cols` of the x_width values of head h of a row of x, for each row. A head's result is
- * the last x_width - cols values of x, then the products. out or out_f32 may be NULL. */
+/* For each row and head, the matrix of the head is multiplied with the first `cols` of the x_width
+ * values that the row of x has for the head. The matrix of head h is rows h * outputs to (h + 1) *
+ * outputs - 1 of w [heads * outputs × cols]. The result of a head is the last x_width - cols of
+ * these values of x, then the products. */
 struct cuda_latent_product {
     const float *w;
     size_t w_row; /* Floats from row to row of w. */
@@ -164,24 +164,23 @@ void cuda_gemv_set(cudaStream_t stream, const struct cuda_weights *const *w,
                    const float *const *biases, uint32_t count, const __nv_bfloat16 *a,
                    const float *a_f32, uint32_t rows, bool add, float *const *y);
 
-/* experts.cu. The experts of a layer, and the workspace for one batch. */
+/* experts.cu: the experts of a layer, and the workspace for one batch. */
 struct cuda_experts {
     struct compute_gate kind;
-    uint32_t first, count; /* This process has experts [first, first + count). */
-    /* Experts of each row (used), numbers of a row (hidden), numbers inside an expert (ffn). */
-    uint32_t used, hidden, ffn;
+    uint32_t first, count;      /* This process has experts [first, first + count). */
+    uint32_t used, hidden, ffn; /* As in compute/experts.h. */
     const struct cuda_weights *gate, *up, *down;  /* [count] */
     const float *gate_bias, *up_bias, *down_bias; /* [count × rows of a matrix]; NULL = none. */
     const uint32_t *ids;                          /* [rows × used] */
     const float *weights;                         /* [rows × used] */
-    __nv_bfloat16 *between;                       /* [rows × used × ffn]; or: */
-    float *between_f32;                           /* NULL = `between` is used. */
+    __nv_bfloat16 *between; /* [rows × used × ffn]: gate and up, joined, in bf16. */
+    float *between_f32;     /* `between` in fp32; NULL = `between` is used. */
 };
 /* Writes the experts of each row, ascending, and their weights. */
 void cuda_experts_choose(cudaStream_t stream, const struct compute_routing *routing,
                          const float *product, uint32_t rows, uint32_t *ids, float *weights);
-/* y (+)= the weighted sum of each row's experts. `type`: type of all gate and up matrices. a_f32 is
- * used if it is not NULL. Requires rows * used ≤ 65,535. */
+/* Computes y = the weighted sum of each row's experts, or y += with `add`. `type`: type of all gate
+ * and up matrices. a_f32 is used if it is not NULL. Requires rows * used ≤ 65,535. */
 void cuda_experts_run(cudaStream_t stream, const struct cuda_experts *e, enum compute_type type,
                       enum compute_type down_type, const __nv_bfloat16 *a, const float *a_f32,
                       uint32_t rows, bool add, float *y);
@@ -201,7 +200,7 @@ void cuda_quantize_rows(cudaStream_t stream, const __nv_bfloat16 *a, uint32_t ro
  * [cols / 128][stride], stride ≥ rows. Requires cols to be a multiple of 128. */
 void cuda_quantize_groups(cudaStream_t stream, const __nv_bfloat16 *a, uint32_t rows, uint32_t cols,
                           uint32_t stride, uint8_t *out, float *scales);
-/* y[r][n] (+)= product[r][n] * a_scales[r] * w_scales[n]. */
+/* y[r][n] = product[r][n] * a_scales[r] * w_scales[n], or y[r][n] += with `add`. */
 void cuda_scale_product(cudaStream_t stream, const float *product, const float *a_scales,
                         const float *w_scales, uint32_t rows, uint32_t cols, bool add, float *y);
 
@@ -222,8 +221,9 @@ struct cuda_weights_layout cuda_weights_layout(enum compute_type type, uint32_t 
 void cuda_weights_pack(enum compute_type type, uint32_t rows, uint32_t cols, const void *source,
                        size_t source_row, uint8_t *quants, uint8_t *scales);
 /* For F8_E4M3: sets the fields of *w that describe scales and, if `scales` is not NULL, writes
- * cuda_weights_f8_bytes(w) bytes of scales. False: there is no layout for these scales (blocks
- * other than 128 × 128, or a slice that cuts a block's columns). Requires w->rows. */
+ * cuda_weights_f8_bytes(w) bytes of scales. Returns false if there is no layout for these scales:
+ * rows have several scales, and the blocks are not 128 × 128 or do not begin at column 0. Requires
+ * w->rows. */
 bool cuda_weights_f8(const struct compute_source *source, struct cuda_weights *w, float *scales);
 /* Returns the bytes of the scales of an F8_E4M3 matrix. */
 size_t cuda_weights_f8_bytes(const struct cuda_weights *w);
@@ -232,11 +232,11 @@ size_t cuda_weights_f8_bytes(const struct cuda_weights *w);
  * The padding of a recorded graph is skipped: rows that belong to no sequence, and sequences that
  * have no rows. */
 
-/* Returns false if there is no kernel for this head_dim, block size or number of heads, or for
- * latent vectors of this size on the current device. */
+/* Returns false if there is no kernel for these heads and blocks on the current device. */
 bool cuda_attention_takes(const struct compute_kv *kv, uint32_t head_count);
-/* Bytes of scratch memory that a batch of the shape of s needs. New scratch memory must be zeroed;
- * the kernels leave its counters at 0, so batches of all shapes can use the same memory. */
+/* Returns the bytes of scratch memory that a batch of the shape of s needs. New scratch memory must
+ * be zeroed; the kernels leave its counters at 0, so batches of all shapes can use the same memory.
+ */
 size_t cuda_attention_scratch(const struct cuda_sequences *s, const struct compute_kv *kv,
                               uint32_t head_count);
 void cuda_attention(cudaStream_t stream, const struct cuda_sequences *s,
@@ -244,10 +244,9 @@ void cuda_attention(cudaStream_t stream, const struct cuda_sequences *s,
                     const struct compute_attention *parameters, const float *q, void *scratch,
                     __nv_bfloat16 *out, float *out_f32);
 
-/* sample.cu: chooses tokens from rows of logits, with the rules and numbers of
- * model/forward/sampler.h. logits is [count × vocab]; `rows` and `out` may be pinned host memory.
- * Logits that have edits are changed meanwhile; `saved` has room for their values: one float for
- * each edit. */
+/* sample.cu: chooses tokens from rows of logits, by the rules of model/forward/sampler.h. logits is
+ * [count × vocab]; `rows` and `out` may be pinned host memory. Logits that have edits are changed
+ * meanwhile; `saved` has room for one float for each edit. */
 void cuda_sample(cudaStream_t stream, float *logits, uint32_t vocab,
                  const struct compute_sample *rows, uint32_t count,
                  const struct compute_edit *edits, float *saved, struct compute_sampled *out);

@@ -1,7 +1,7 @@
-/* launch: launches a kernel and declares its dynamic shared memory. The .cu files with kernels use
- * it, on the thread that computes (compute.h). On the emulator,
- * tests/gpu/emulator/emulated_launch.h takes the place of this header. It does not check launches
- * for errors (cuda_launched in backend.cuh does).
+/* launch: launches a kernel and declares its dynamic shared memory, for the .cu files with kernels,
+ * on the thread that computes (compute.h). On the emulator, tests/gpu/emulator/emulated_launch.h
+ * takes the place of this header. This header does not check launches for errors (cuda_launched in
+ * backend.cuh does).
  *
  *   CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments…)
  *
@@ -18,19 +18,18 @@
  * before it in the stream still runs, as soon as all blocks of that kernel have called
  * ptx_launch_dependents or ended (programmatic dependent launch). Every thread must therefore call
  * ptx_wait_dependency before it reads or writes anything except weights; after that call,
- * everything that the kernel before has done is visible. The environment variable
- * CLEAVE_CUDA_EARLY=0 turns it into CUDA_LAUNCH. */
+ * everything that the kernel before has done is visible. On other devices, and with the environment
+ * variable CLEAVE_CUDA_EARLY=0, CUDA_LAUNCH_EARLY is CUDA_LAUNCH. */
 #define CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
     kernel<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__)
 #define CUDA_LAUNCH_EARLY(kernel, grid, block, shared_bytes, stream, ...)                          \
     cuda_launch_early(kernel, grid, block, shared_bytes, stream __VA_OPT__(, ) __VA_ARGS__)
-/* Declares `name` as a pointer to the kernel's dynamic shared memory. All kernels share one array
- * of bytes, since kernels of one file may want different types. */
+/* Declares `name` as a pointer to the kernel's dynamic shared memory. */
 #define CUDA_SHARED(type, name)                                                                    \
     extern __shared__ __align__(16) unsigned char cuda_shared_bytes[];                             \
     type *name = reinterpret_cast<type *>(cuda_shared_bytes)
 
-/* True if the current device can launch early and CLEAVE_CUDA_EARLY does not forbid it. */
+/* Returns true if the current device can launch early and CLEAVE_CUDA_EARLY does not forbid it. */
 static inline bool cuda_early_wanted()
 {
     static const bool off = [] {

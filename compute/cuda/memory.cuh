@@ -1,7 +1,8 @@
 /* memory: what memory.cu (device memory and its copies) and peers.cu (memory of other processes)
  * share; no other file includes it. Together they implement struct device_memory
- * (common/device_memory.h), whose functions the event loop thread calls; marks belong to the thread
- * that computes. The memory of weights and activations is not here (cuda_take in backend.cuh). */
+ * (common/device_memory.h), whose functions the event loop thread calls. memory.cu also implements
+ * marks, for the thread that computes. The memory of weights and activations is not here (cuda_take
+ * in backend.cuh). */
 #ifndef COMPUTE_CUDA_MEMORY_CUH
 #define COMPUTE_CUDA_MEMORY_CUH
 
@@ -23,7 +24,7 @@ struct copies {
     uint64_t queued, recorded, done;
 };
 
-/* One allocation, of this process or opened from another one. */
+/* One allocation, of this process or opened from another process. */
 struct piece {
     void *memory; /* Address as it was returned to the caller; NULL = the entry is free. */
     void *base;   /* Base address of the allocation. */
@@ -34,16 +35,16 @@ struct cuda_memory {
     struct compute *c;
     struct device_memory as_given; /* What compute_ops.device_memory returns. */
     struct copies copies[DEVICE_DIRECTIONS];
-    struct piece pieces[PIECES_MAX];
-    struct piece peers[PIECES_MAX];
-    bool no_batches;    /* The driver does not support lists of copies. */
-    cudaStream_t marks; /* Stream whose host functions report marks. */
-    cudaEvent_t mark;
-    int fd; /* The eventfd that device_memory_ops.event_fd returns. */
+    struct piece pieces[PIECES_MAX]; /* Allocations of this process. */
+    struct piece peers[PIECES_MAX];  /* Opened allocations of other processes. */
+    bool no_batches;                 /* True: the driver does not support lists of copies. */
+    cudaStream_t marks;              /* Stream whose host functions report marks. */
+    cudaEvent_t mark;                /* The last mark on the stream that computes. */
+    int fd;                          /* The eventfd that device_memory_ops.event_fd returns. */
 };
 
-/* memory.cu: returns the number of the copy that was just queued, counted after all earlier copies;
- * 0 = the device has failed. */
+/* memory.cu: counts a copy that was just queued. Returns the number of the copy; 0 = the device has
+ * failed. */
 uint64_t cuda_copy_queued(struct cuda_memory *m, enum device_direction direction);
 
 /* peers.cu: see struct device_memory_ops. */

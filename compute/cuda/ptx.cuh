@@ -1,8 +1,7 @@
 /* ptx: one function for each instruction that CUDA C++ has no construct for: products on tensor
- * cores (mma.sync), loads of 8×8 matrices (ldmatrix), asynchronous copies (cp.async). The kernels
- * call them: device code without state. They check nothing. tests/gpu/emulator/emulated_ptx.h takes
- * the place of this header on the emulator, with plain bodies for the same functions;
- * tests/gpu/test_ptx.cu compares each header with a plain product. All 32 lanes of a warp call the
+ * cores (mma.sync), loads of 8×8 matrices (ldmatrix), asynchronous copies (cp.async). Device code
+ * for the kernels, without state; nothing is checked. On the emulator,
+ * tests/gpu/emulator/emulated_ptx.h takes the place of this header. All 32 lanes of a warp call the
  * mma and ldmatrix functions together. The layout of registers is that of the PTX ISA ("Matrix
  * Fragments for mma.m16n8k16").
  *
@@ -23,8 +22,7 @@ static __device__ __forceinline__ uint32_t ptx_shared_address(const void *pointe
     return (uint32_t)__cvta_generic_to_shared(pointer);
 }
 
-/* c += a · b, 16×8, summed over 16, bf16. Requires compute capability 8.0: kernels compiled for
- * less must not call it. */
+/* c += a · b, 16×8, summed over 16, bf16. Requires compute capability 8.0. */
 static __device__ __forceinline__ void ptx_mma_bf16_16816(float (&c)[4], const uint32_t (&a)[4],
                                                           const uint32_t (&b)[2])
 {
@@ -38,7 +36,7 @@ static __device__ __forceinline__ void ptx_mma_bf16_16816(float (&c)[4], const u
 #endif
 }
 
-/* c += a · b, 16×8, summed over 8, f16. Available from compute capability 7.5 on. */
+/* c += a · b, 16×8, summed over 8, f16. Requires compute capability 7.5. */
 static __device__ __forceinline__ void ptx_mma_f16_1688(float (&c)[4], const uint32_t (&a)[2],
                                                         const uint32_t (&b)[1])
 {
@@ -52,7 +50,7 @@ static __device__ __forceinline__ void ptx_mma_f16_1688(float (&c)[4], const uin
 #endif
 }
 
-/* c += a · b, 16×8, summed over 16, f16. On 7.5 it is done in two halves. */
+/* c += a · b, 16×8, summed over 16, f16. Requires compute capability 7.5. */
 static __device__ __forceinline__ void ptx_mma_f16_16816(float (&c)[4], const uint32_t (&a)[4],
                                                          const uint32_t (&b)[2])
 {
@@ -118,9 +116,9 @@ static __device__ __forceinline__ void ptx_ldmatrix_x1_trans(uint32_t (&r)[1], c
                  : "memory");
 }
 
-/* Starts copying 16 bytes from global to shared memory, both aligned. With `there` false it writes
- * zeros and reads nothing. This thread may use the bytes after it has waited for its group, other
- * threads after a barrier. On 7.5 it is a plain copy. */
+/* Starts copying 16 bytes from global to shared memory, both aligned. If `there` is false, writes
+ * zeros and reads nothing. This thread may use the bytes after ptx_cp_async_wait, other threads
+ * after a barrier that follows. On compute capability 7.5, the copy is finished at once. */
 static __device__ __forceinline__ void ptx_cp_async_16(void *shared, const void *global,
                                                        bool there = true)
 {
@@ -147,7 +145,7 @@ static __device__ __forceinline__ void ptx_cp_async_4(void *shared, const void *
 #endif
 }
 
-/* Ends a group: this thread's copies since the end of the last group. */
+/* Ends a group: the copies that this thread has started since the end of the last group. */
 static __device__ __forceinline__ void ptx_cp_async_commit()
 {
 #if __CUDA_ARCH__ >= 800
@@ -155,7 +153,7 @@ static __device__ __forceinline__ void ptx_cp_async_commit()
 #endif
 }
 
-/* Returns when at most LEFT groups of this thread (the youngest) are not finished. */
+/* Returns when all groups of this thread except the LEFT youngest are finished. */
 template <int LEFT> static __device__ __forceinline__ void ptx_cp_async_wait()
 {
 #if __CUDA_ARCH__ >= 800
@@ -163,7 +161,7 @@ template <int LEFT> static __device__ __forceinline__ void ptx_cp_async_wait()
 #endif
 }
 
-/* 2^x within 2 ulp; 0 if the result would be subnormal. */
+/* Returns 2^x within 2 ulp; 0 if the result would be subnormal. */
 static __device__ __forceinline__ float ptx_exp2(float x)
 {
     float y;
@@ -171,8 +169,7 @@ static __device__ __forceinline__ float ptx_exp2(float x)
     return y;
 }
 
-/* Waits until the kernels before this one are done (see CUDA_LAUNCH_EARLY in launch.cuh). It does
- * nothing if this kernel was launched after them anyway. */
+/* Waits until the kernels before this kernel are done (see CUDA_LAUNCH_EARLY in launch.cuh). */
 static __device__ __forceinline__ void ptx_wait_dependency()
 {
 #if __CUDA_ARCH__ >= 900
@@ -180,7 +177,8 @@ static __device__ __forceinline__ void ptx_wait_dependency()
 #endif
 }
 
-/* Lets the next kernel, if it is launched early, begin when all blocks have called this. */
+/* Lets the next kernel, if it is launched early, begin when all blocks have called this function or
+ * ended. */
 static __device__ __forceinline__ void ptx_launch_dependents()
 {
 #if __CUDA_ARCH__ >= 900
@@ -188,7 +186,7 @@ static __device__ __forceinline__ void ptx_launch_dependents()
 #endif
 }
 
-/* (a & mask) | bits in one instruction; the compiler uses two where both are constants. */
+/* Returns (a & mask) | bits, computed by one instruction. */
 static __device__ __forceinline__ uint32_t ptx_and_or(uint32_t a, uint32_t mask, uint32_t bits)
 {
     uint32_t out;

@@ -1,7 +1,7 @@
 /* sample: building blocks of sample.cu: a row's state in shared memory, the sampler's arithmetic,
- * passes over the logits, sorting of candidates. Device code that only sample.cu includes: one
- * thread block computes one row, and all of its threads call every pass. The numbers are those of
- * model/forward/sampler.c. Choosing the token is left to sample.cu. */
+ * passes over the logits, sorting of candidates. Device code for sample.cu, which chooses the
+ * tokens: one thread block computes one row, and all of its threads call each pass. The arithmetic
+ * is that of model/forward/sampler.c. */
 #ifndef COMPUTE_CUDA_SAMPLE_CUH
 #define COMPUTE_CUDA_SAMPLE_CUH
 
@@ -95,7 +95,7 @@ static __device__ __forceinline__ float sample_logit(uint32_t order)
     return __uint_as_float(order >> 31 != 0 ? order ^ 0x80000000u : ~order);
 }
 
-/* True if the row's rules forbid the token. */
+/* Returns true if the row's rules forbid the token. */
 static __device__ __forceinline__ bool sample_masked(const struct compute_sample *row, uint32_t id)
 {
     bool masked = false;
@@ -114,7 +114,7 @@ static __device__ __forceinline__ float sample_edited(float logit, const struct 
     return __fsub_rn(scaled, edit->subtract);
 }
 
-/* Changes the row's logits by its edits, whose ids differ, and saves their values. */
+/* Changes the row's logits by its edits, and saves the old values. The ids of the edits differ. */
 static __device__ void sample_edit(float *logits, const struct compute_sample *row,
                                    const struct compute_edit *edits, float *saved)
 {
@@ -126,6 +126,7 @@ static __device__ void sample_edit(float *logits, const struct compute_sample *r
     __syncthreads();
 }
 
+/* Undoes sample_edit. */
 static __device__ void sample_restore(float *logits, const struct compute_sample *row,
                                       const struct compute_edit *edits, const float *saved)
 {
@@ -137,8 +138,8 @@ static __device__ void sample_restore(float *logits, const struct compute_sample
 
 /* ---- passes over the row ---- */
 
-/* Writes the greatest logit that is not masked, and its lowest id (0 if all are masked), to
- * shared->best[0]; also the greatest of all logits. */
+/* Writes to shared->best[0] the greatest logit that is not masked and its lowest id (0 if all are
+ * masked), and the greatest of all logits. */
 static __device__ void sample_greatest(const float *logits, uint32_t vocab,
                                        struct sample_shared *shared)
 {
@@ -177,8 +178,8 @@ static __device__ void sample_greatest(const float *logits, uint32_t vocab,
     __syncthreads();
 }
 
-/* Computes the sum of each block's weights, by 16 threads in the order of sampler.c, and the sum of
- * all into shared->total. masked: masked tokens have weight 0. */
+/* Writes the sum of each block's weights to sums[block], added in the order of sampler.c, and the
+ * sum of all weights to shared->total. masked: masked tokens have weight 0. */
 static __device__ void sample_sums(const float *logits, uint32_t vocab, float top,
                                    float temperature, bool masked, struct sample_shared *shared,
                                    float *sums)
@@ -220,8 +221,8 @@ static __device__ void sample_sums(const float *logits, uint32_t vocab, float to
 
 /* Gathers the candidates whose logit is at least `least_logit` and, if `least_weight` is above 0,
  * whose weight is at least `least_weight`. Their keys are ordered by likelihood (logit descending,
- * id ascending) but not sorted yet. masked: masked tokens are no candidates. shared->count may
- * exceed SAMPLE_MAX: then some candidates are missing. */
+ * id ascending) but not sorted yet. masked: masked tokens are no candidates. If shared->count
+ * exceeds SAMPLE_MAX, some candidates are missing. */
 static __device__ void sample_gather(const float *logits, uint32_t vocab, float top,
                                      float least_logit, float least_weight, bool masked,
                                      struct sample_shared *shared)

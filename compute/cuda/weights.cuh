@@ -1,19 +1,19 @@
 /* weights: the layout of a matrix's weights on the device, and how 8 of them are read. weights.cu
- * writes the layout, on the host; the kernels of gemv*.cu, dequantize.cu, elementwise.cu and
- * experts.cu read it. No other file includes this header. It has no state, and copies nothing
- * between host and device.
+ * writes the layout, on the host; kernels read it. Internal to compute/cuda/. This header has no
+ * state, and copies nothing between host and device.
  *
  * Float types, including F8_E4M3, keep the file's elements; each row is padded with zeros to 16
- * bytes. For the scales of F8_E4M3 see kernels.cuh.
+ * bytes. kernels.cuh describes the scales of F8_E4M3.
  *
  * TQ1_0 and TQ2_0 are kept as Q4_0, and IQ1, IQ2, IQ3 and IQ4_XS as Q3_K with other codes
  * (cuda_weights_kept).
  *
- * A row of a quantised type is divided into steps of 256 columns (the last one padded with zeros),
- * each of two units of 128, each of four groups of 32. A group is read by four lanes t = 0 … 3 of a
- * warp, 8 elements each: a chunk. A chunk's columns in the group are 8t … 8t + 7, or, for types
- * with scales per 16 columns (weights_halves), 4t … 4t + 3 and 16 + 4t … 16 + 4t + 3. A lane thus
- * has the elements of each chunk in the order that an operand of mma.m16n8k16 needs (gemv_mma.cuh).
+ * A row of a quantised type is divided into steps of 256 columns (the last step is padded with
+ * zeros). A step has two units of 128 columns, a unit has four groups of 32. A group is read by
+ * four lanes t = 0 … 3 of a warp, 8 elements each: a chunk. A chunk's columns in the group are 8t …
+ * 8t + 7, or, for types with scales per 16 columns (weights_halves), 4t … 4t + 3 and 16 + 4t … 16 +
+ * 4t + 3. So a lane has the elements of each chunk in the order that an operand of mma.m16n8k16
+ * needs (gemv_mma.cuh).
  *
  * Quants of a step: [unit 0][unit 1][high bits of unit 0][high bits of unit 1]
  * - Nibbles: a unit is 64 bytes, 16 for each t, with a word for each group. Element e of the word
@@ -21,7 +21,8 @@
  *   both halves of a register.
  * - One high bit: a word for each t. The bit of group j and element e is bit 4j + e / 2 + 16 (e %
  *   2).
- * - Two high bits: two words for each t, with two groups per word and twice the distances.
+ * - Two high bits: two words for each t, with two groups per word. The bits of group j and element
+ *   e begin at bit 8 (j % 2) + 2 (e / 2) + 16 (e % 2).
  * - Bytes (Q8_0, signed): a unit is 128 bytes: [two groups at a time][t][group][8], element e at
  *   byte 4 (e / 4) + e / 2 % 2 + 2 (e % 2).
  *
@@ -32,8 +33,8 @@
  *   Q4_K, Q5_K         eight pairs of bytes
  *   Q6_K, Q3_K         sixteen signed bytes
  *   Q2_K               sixteen bytes: scales in low nibbles, minima in high nibbles
- * For the K-quants these are followed, for each step, by the f16 pair that they are multiplied
- * with. */
+ * In K-quants, an f16 pair for each step follows the scales of all steps: the factors of the step's
+ * scales and of its minima. */
 #ifndef COMPUTE_CUDA_WEIGHTS_CUH
 #define COMPUTE_CUDA_WEIGHTS_CUH
 
@@ -42,7 +43,7 @@
 #define WEIGHTS_STEP   256 /* Columns of a step. */
 #define WEIGHTS_CHUNKS 32  /* Chunks in a step: one per lane of a warp. */
 
-/* True if the type's elements are not quantised. */
+/* Returns true if the type's elements are not quantised. */
 static constexpr __host__ __device__ bool weights_float(enum compute_type type)
 {
     return type == COMPUTE_F32 || type == COMPUTE_F16 || type == COMPUTE_BF16 ||
@@ -54,19 +55,19 @@ static constexpr __host__ __device__ uint32_t weights_element_bytes(enum compute
     return type == COMPUTE_F32 ? 4 : type == COMPUTE_F8_E4M3 ? 1 : 2;
 }
 
-/* True if quants are nibbles that are indices of cuda_weights.codes. */
+/* Returns true if quants are nibbles that are indices of cuda_weights.codes. */
 static constexpr __host__ __device__ bool weights_coded(enum compute_type type)
 {
     return type == COMPUTE_Q3_K || type == COMPUTE_IQ4_NL || type == COMPUTE_MXFP4;
 }
 
-/* True if scales are per 16 columns. */
+/* Returns true if scales are per 16 columns. */
 static constexpr __host__ __device__ bool weights_halves(enum compute_type type)
 {
     return type == COMPUTE_Q6_K || type == COMPUTE_Q3_K || type == COMPUTE_Q2_K;
 }
 
-/* Bits beyond the nibble; 0 for Q8_0. */
+/* Returns the bits of a quant beyond the nibble; 0 for Q8_0. */
 static constexpr __host__ __device__ uint32_t weights_high_bits(enum compute_type type)
 {
     return type == COMPUTE_Q6_K                                                   ? 2
@@ -74,50 +75,50 @@ static constexpr __host__ __device__ uint32_t weights_high_bits(enum compute_typ
                                                                                   : 0;
 }
 
-/* Bytes of a unit of one row, without high bits. */
+/* Returns the bytes of a unit of one row, without high bits. */
 static constexpr __host__ __device__ uint32_t weights_unit_bytes(enum compute_type type)
 {
     return type == COMPUTE_Q8_0 ? 128 : 64;
 }
 
-/* Bytes of the quants of one row in one step. */
+/* Returns the bytes of the quants of one row in one step. */
 static constexpr __host__ __device__ uint32_t weights_step_bytes(enum compute_type type)
 {
     return 2 * weights_unit_bytes(type) + 32 * weights_high_bits(type);
 }
 
-/* True for the K-quants. */
+/* Returns true for the K-quants. */
 static constexpr __host__ __device__ bool weights_super(enum compute_type type)
 {
     return type == COMPUTE_Q4_K || type == COMPUTE_Q5_K || weights_halves(type);
 }
 
-/* True if the type has minima. */
+/* Returns true if the type has minima. */
 static constexpr __host__ __device__ bool weights_min(enum compute_type type)
 {
     return type == COMPUTE_Q4_1 || type == COMPUTE_Q5_1 || type == COMPUTE_Q4_K ||
            type == COMPUTE_Q5_K || type == COMPUTE_Q2_K;
 }
 
-/* What must be subtracted from a stored quant. */
+/* Returns the number that is subtracted from each stored quant. */
 static constexpr __host__ __device__ int32_t weights_offset(enum compute_type type)
 {
     return type == COMPUTE_Q4_0 ? 8 : type == COMPUTE_Q5_0 ? 16 : type == COMPUTE_Q6_K ? 32 : 0;
 }
 
-/* Bytes of the scales of one row in one step, without the K-quants' pair. */
+/* Returns the bytes of the scales of one row in one step, without the K-quants' pair. */
 static constexpr __host__ __device__ uint32_t weights_scale_bytes(enum compute_type type)
 {
     return type == COMPUTE_Q4_1 || type == COMPUTE_Q5_1 ? 32 : 16;
 }
 
-/* Steps of a row. */
+/* Returns the number of steps of a row. */
 static constexpr __host__ __device__ uint32_t weights_steps(uint32_t cols)
 {
     return (cols + WEIGHTS_STEP - 1) / WEIGHTS_STEP;
 }
 
-/* The first column of elements 0 … 3 of a chunk (half 0), or of elements 4 … 7 (half 1). */
+/* Returns the first column of elements 0 … 3 of a chunk (half 0), or of elements 4 … 7 (half 1). */
 static __host__ __device__ inline uint32_t weights_column(enum compute_type type, uint32_t chunk,
                                                           uint32_t half)
 {
@@ -135,8 +136,7 @@ static __device__ __forceinline__ float weights_bf16(uint32_t bits)
     return __uint_as_float(bits << 16);
 }
 
-/* Converts the E4M3 number in the low byte. Weights have no NaN. The bits of the number, moved to
- * their places in fp32, give a number that is 2^120 times too small. */
+/* Converts the E4M3 number in the low byte. Requires that the number is not NaN. */
 static __device__ __forceinline__ float weights_e4m3(uint32_t byte)
 {
     return __uint_as_float((byte & 0x80u) << 24 | (byte & 0x7fu) << 20) * 0x1p120f;
@@ -167,8 +167,8 @@ static __device__ __forceinline__ uint2 weights_decode(const uint32_t (&codes)[4
 }
 
 /* Reads the scales and the minima of group `group` of a step: entry 0 for elements 0 … 3 of a
- * chunk, entry 1 for elements 4 … 7. They are equal for all t. The two entries differ only for
- * types with scales per 16 columns. */
+ * chunk, entry 1 for elements 4 … 7. The entries differ only for types with scales per 16 columns.
+ */
 template <enum compute_type TYPE>
 static __device__ __forceinline__ void weights_scale(const uint8_t *row, uint32_t steps,
                                                      uint32_t step, uint32_t group, float factor,
@@ -243,9 +243,7 @@ static __device__ __forceinline__ void weights_quants(const uint8_t *step, uint3
 }
 
 /* Reads the 8 weights of chunk `chunk` of a step of row `row`, with the same bits as
- * compute_dequantize (every product of a scale and a quant is exact). Columns beyond the row's end
- * are zeros, which quantised types have stored; for float types nothing beyond the padded row is
- * read. */
+ * compute_source_row. Columns beyond the row's end are 0. */
 template <enum compute_type TYPE>
 static __device__ __forceinline__ void weights_chunk(const struct cuda_weights &w, size_t row,
                                                      uint32_t step, uint32_t chunk, float out[8])

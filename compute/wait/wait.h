@@ -1,7 +1,6 @@
 /* wait: what tests need of the waiting backend (compute_wait), which sleeps instead of computing
- * (docs/profile.md): a clock that tests can replace, and constants. Only tests call wait_clock_set,
- * on the thread that opened the device, before the device computes. wait.c implements the backend;
- * compute.h declares it. This header owns nothing. */
+ * (docs/profile.md): a clock that tests can replace, and constants. compute.h declares the backend.
+ * This header owns nothing. */
 #ifndef COMPUTE_WAIT_WAIT_H
 #define COMPUTE_WAIT_WAIT_H
 
@@ -18,16 +17,15 @@ struct wait_clock {
 };
 
 /* Makes a device use this clock instead of the system's clock. *clock is copied. Requires that
- * compute_wait opened the device. */
+ * compute_wait opened the device, and that the device does not compute. */
 void wait_clock_set(struct compute *device, const struct wait_clock *clock);
 
-/* If the wait of a layer ends late, the next layer's wait is shorter by this delay, but by at most
- * this number of nanoseconds. */
+/* Most nanoseconds by which the wait of a layer is shortened because the wait of the layer before
+ * ended late. */
 #define WAIT_CREDIT_NS_MAX ((int64_t)10 * 1000 * 1000)
 
 /* The logits that the backend writes: WAIT_LOGIT for the token WAIT_TOKEN, 0 for all other tokens.
- * Known vocabularies have their end tokens at the beginning or the end, so WAIT_TOKEN does not end
- * an answer. */
+ * The token is in the middle of the vocabulary, where known vocabularies have no end token. */
 #define WAIT_LOGIT               1000.0f
 #define WAIT_TOKEN(vocab_tokens) ((vocab_tokens) / 2)
 

@@ -1,9 +1,9 @@
 /* device: the part of a process that computes. A device owns the backend, the weights of the
- * process's layers, and the engine with its thread. A machine without stages has one device for all
- * layers (local.c), and a second device if it has a draft model (machine/draft.c). Each stage
- * process has one device for its layers (stage.c). These files make every call, on the event loop
- * thread of their process. A device starts no jobs (its user does, with engine.h), and does not own
- * the KV region (its user does). */
+ * process's layers, and the engine with its thread. A machine without stages has a device for all
+ * layers (local.c), and another one for a draft model (machine/draft.c). A stage process has a
+ * device for its layers (stage.c). All calls are made on the event loop thread of the process. A
+ * device starts no jobs (its user does, with engine.h), and does not own the KV region (its user
+ * does). */
 #ifndef MACHINE_EXECUTOR_DEVICE_H
 #define MACHINE_EXECUTOR_DEVICE_H
 
@@ -35,21 +35,21 @@ struct device_options {
     uint32_t ranks;
     bool draft_layer;              /* The device has the draft layer of the file's model. */
     const struct model_file *file; /* Read during the call. */
-    /* Creates the KV region of these layers and stores the region's address in *kv_out: device
-     * memory from `memory`, or host memory if `memory` is NULL. Called once, during device_open. */
+    /* Creates the KV region of these layers, in device memory of `memory` (NULL = in host memory),
+     * and stores the region's address in *kv_out. Called during device_open. */
     enum status (*kv_region_create)(void *self, const struct device_memory *memory, void **kv_out,
                                     struct error *error);
     void *self;          /* First argument of kv_region_create. */
-    bool prefault;       /* Touch a KV region in host memory in the background, before its use. */
+    bool prefault;       /* Allocate a KV region in host memory in the background (prefault.h). */
     struct turns *turns; /* Turns on the host's cores, for a CPU; NULL = none. */
 };
 
-/* Opens the backend, the KV region, the model and the engine. Requires that all of *out is 0. The
- * caller calls device_close also after an error. */
+/* Opens the backend, the KV region, the model and the engine. *out must be all zeros. The caller
+ * calls device_close also after an error. */
 enum status device_open(const struct device_options *options, struct device *out,
                         struct error *error);
-/* Waits for the job that runs, then closes the engine. After that, the device does not use the KV
- * region, so the caller may close the region. */
+/* Waits for the job that runs, then closes the engine. After that, the caller may close the KV
+ * region. */
 void device_stop(struct device *device);
 /* Calls device_stop, frees everything, and sets *device to zeros. All zeros are fine. */
 void device_close(struct device *device);

@@ -1,8 +1,8 @@
 /* draft_shape: the sizes of a machine's draft model, computed from the config and the model files
  * before memory is allocated. The draft model is a model of its own (config key
- * scheduler/draft_model) or the draft layer of the machine's model (scheduler/draft_layer). shape.c
- * and machine/draft.c call it on the main thread while the machine starts. This part owns nothing.
- * It allocates no memory for KV or weights. */
+ * scheduler/draft_model) or the draft layer of the machine's model (scheduler/draft_layer).
+ * machine/ calls the functions on the main thread while the machine starts. This part owns nothing,
+ * and allocates no memory for KV or weights. */
 #ifndef MACHINE_EXECUTOR_DRAFT_SHAPE_H
 #define MACHINE_EXECUTOR_DRAFT_SHAPE_H
 
@@ -18,8 +18,8 @@ struct draft_shape {
     uint64_t block_bytes;     /* Bytes of a KV block, all layers together. */
 };
 
-/* Reads the draft model's files. `target` is the machine's model; context_tokens is the longest
- * context of the machine; dtype is the type of its KV. Returns ST_INVALID if the vocabularies
+/* Reads the draft model's files. target: the machine's model. context_tokens: the machine's longest
+ * context. dtype: the type of the machine's KV. Returns ST_INVALID if the vocabularies
  * differ (except for at most 1,024 padding tokens at their ends), or if the machine's model has no
  * draft layer; ST_UNSUPPORTED if the draft model cannot have KV of this type; or an error of the
  * files. The text names the key. */
@@ -27,8 +27,8 @@ enum status draft_shape_read(const struct config *config, struct model_file *tar
                              uint32_t context_tokens, enum compute_kv_dtype dtype,
                              struct draft_shape *out, struct error *error);
 
-/* Returns the layout of the draft model's KV memory with this number of blocks. All layers use one
- * block table, also in a model with attention windows. */
+/* Returns the layout of the draft model's KV memory with this number of blocks. It has one layer
+ * group, also for a model with attention windows. */
 struct kv_arena draft_shape_arena(const struct draft_shape *shape, uint32_t block_tokens,
                                   uint32_t block_count);
 

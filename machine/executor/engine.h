@@ -1,10 +1,10 @@
-/* engine: owns the thread that computes a batch: forward pass, vocabulary projection, sampling. One
- * other thread makes every call, and gives the engine one job at a time: the event loop thread of a
- * machine (local.c, machine/draft.c) or of a stage process (stage*.c), or a thread of `cleave
- * profile` (tools/profile/step.c). The engine knows no requests: rows, block tables and sampling
- * rules go in, tokens come out. From engine_start until engine_poll reports the end of the job, the
- * engine uses the job and the memory that the job points to; nothing is copied. If the device
- * fails, the engine ends the process with the exit status CHILD_EXIT_CRASHED (host/child.h). */
+/* engine: owns the thread that computes batches: forward pass, vocabulary projection, sampling. One
+ * other thread makes all calls, and gives the engine one job at a time: the event loop thread of a
+ * machine or stage process, or a thread of `cleave profile`. The engine knows no requests: rows,
+ * block tables and sampling rules go in, tokens come out. From engine_start until engine_poll
+ * reports the end of the job, the engine uses the job and the memory that the job points to. If the
+ * device fails, the engine ends the process with the exit status CHILD_EXIT_CRASHED
+ * (host/child.h). */
 #ifndef MACHINE_EXECUTOR_ENGINE_H
 #define MACHINE_EXECUTOR_ENGINE_H
 
@@ -19,7 +19,7 @@
 
 /* A row from which a token is sampled. */
 struct engine_sample {
-    uint32_t row;
+    uint32_t row; /* Index of the row in the batch. */
     /* The caller sets `forced_token` to COMPUTE_SAMPLE_DRAW, and leaves the edits at 0. */
     struct compute_sample choice;
     struct sample_context context; /* Valid until the job is done. */
@@ -30,13 +30,13 @@ struct engine_sample {
     float *final;
 };
 
-/* Rows whose next token is already known, as in a prompt. The engine computes the log-probability
- * of each of these tokens. */
+/* Rows whose next tokens are known, as in a prompt. The engine computes the log-probabilities of
+ * these tokens. */
 struct engine_score {
     uint32_t first_row;
     uint32_t row_count;
     const uint32_t *next_ids; /* The next token of row first_row + i is next_ids[i]. */
-    int32_t logprobs;         /* Alternatives to report for each row, as in struct sampling. */
+    int32_t logprobs;         /* As in struct sampling. */
     struct sampled *results;  /* [row_count] */
 };
 
@@ -60,13 +60,11 @@ struct engine_job {
     struct engine_score *scores; /* In ascending order of rows. */
     uint32_t pooled_count;
     struct engine_pooled *pooled;
-    /* true: engine_fd becomes readable after each layer, not only at the end. */
+    /* engine_fd also becomes readable when K and V of further layers are stored. */
     bool report_layers;
-    /* Microseconds after which the engine yields the cores at the end of a layer, if other machines
-     * wait for them (options.turns). */
-    uint32_t turn_us;
+    uint32_t turn_us; /* Length of a turn (slice_us of turns_begin). */
     uint64_t used_us; /* Result: time that the job has taken, without waiting for turns. */
-    /* Result: the job ended early (engine_abandon). Of the other results, only used_us is set. */
+    /* Result: the job ended early (engine_abandon), without results except used_us. */
     bool abandoned;
 };
 
@@ -78,8 +76,8 @@ struct engine_options {
     uint32_t rows_max;             /* Most rows of a batch. */
     /* Not owned. Jobs are computed only during this process's turns; NULL = at any time. */
     struct turns *turns;
-    /* Rank in its group (engine_group_join). All ranks get the same jobs; ranks other than 0 have
-     * no logits and sample nothing. */
+    /* Rank in its group (engine_group_join); 0 without ranks. All ranks must get equal jobs. Ranks
+     * other than 0 do not sample, score and pool. */
     uint32_t rank;
 };
 
@@ -94,29 +92,28 @@ void engine_close(struct engine *engine); /* NULL is fine. Waits for the job tha
 /* Hands the job to the engine thread and returns at once. Requires that the engine has no job. */
 void engine_start(struct engine *engine, struct engine_job *job);
 
-/* Ends the job before its next layer, because its results are no longer wanted; engine_poll reports
- * the end. No effect if the job has ended, or if the device has joined a group, or if the backend
- * computes a whole step at once (compute_ops.steps). */
+/* Ends the job before its next layer, if that is possible; engine_poll reports the end. Has no
+ * effect with ranks, and on a backend that computes whole steps (compute_ops.steps). */
 void engine_abandon(struct engine *engine);
 
 /* Starts to join the group of ranks with this id (compute_group_ops.join) on the engine thread;
- * `id` is copied. Requires that the engine has no job, and that the backend has groups. When
- * engine_poll has reported `done`, engine_group_joined returns the result: ST_OK, or the error of
- * compute_group_ops.join with its text. */
+ * `id` is copied. Requires that the engine has no job, and that the backend has groups. engine_poll
+ * reports the end. */
 void engine_group_join(struct engine *engine, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
                        uint32_t ranks, uint32_t timeout_ms);
+/* Returns the result of engine_group_join: ST_OK, or the error of compute_group_ops.join. */
 enum status engine_group_joined(const struct engine *engine, struct error *error);
 
 struct engine_progress {
-    /* K and V of the model's layers before layer `stored_layers` are stored; 0 = of no layer, or
-     * not known. Counted from the model's first layer, also in a stage. */
+    /* K and V of the layers before layer `stored_layers` are stored; 0 = no layer is known to be
+     * stored. Counted from the model's first layer, also in a stage. */
     uint32_t stored_layers;
-    bool done; /* The job, or the joining of the group, has ended. */
+    bool done; /* The job, or engine_group_join, has ended. */
 };
 
 /* Returns a descriptor that becomes readable when engine_poll has something to report. */
 int engine_fd(const struct engine *engine);
-/* Returns the progress of the latest job; all 0 if nothing has happened since the previous call. */
+/* Returns the progress of the latest job; all zeros if engine_fd is not readable. */
 struct engine_progress engine_poll(struct engine *engine);
 
 #endif

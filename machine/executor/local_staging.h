@@ -1,8 +1,8 @@
 /* local_staging: the staging memory (staging.h) of a machine without stages whose KV is in the
- * memory of a GPU: pinned memory of the host, to which the GPU copies KV that a tier stores, and
- * from which it copies KV that a tier has loaded. local.c owns it and makes every call on the event
- * loop thread of the machine. The tiers' threads read and write the memory of a slot while no copy
- * of the slot is under way. This part does not decide what is copied, or when. */
+ * memory of a GPU: pinned memory of the host, to which and from which the GPU copies KV. local.c
+ * owns the part and makes all calls on the event loop thread of the machine. The tiers' threads use
+ * the memory of a slot while no copy of the slot is under way. This part does not decide what is
+ * copied, or when. */
 #ifndef MACHINE_EXECUTOR_LOCAL_STAGING_H
 #define MACHINE_EXECUTOR_LOCAL_STAGING_H
 
@@ -12,19 +12,19 @@
 
 struct local_staging;
 
-/* Takes the memory for `staging`. device: the GPU, whose memory has the KV at `kv`, in the layout
- * `arena`; both layouts are copied. Returns ST_NO_MEMORY, or an error of the device. */
+/* Allocates memory with the layout `staging`. device: the GPU, whose memory has KV with the layout
+ * `arena` at `kv`. The layouts are copied. Returns ST_NO_MEMORY on failure. */
 enum status local_staging_open(const struct device_memory *device, const struct kv_arena *arena,
                                void *kv, const struct kv_arena *staging, struct local_staging **out,
                                struct error *error);
-/* Waits for the copies that are under way, and frees the memory. The KV memory must still be there.
- * NULL is fine. */
+/* Waits for copies that are under way, and frees the memory. Close it before the KV memory. NULL is
+ * fine. */
 void local_staging_close(struct local_staging *s);
-/* Returns the staging memory, in the layout `staging`. */
+/* Returns the staging memory. */
 uint8_t *local_staging_memory(const struct local_staging *s);
 
-/* Begins a copy from the GPU to a slot (DEVICE_TO_HOST), or from the slot to the GPU
- * (HOST_TO_DEVICE), as executor_ops.kv_fetch and kv_deliver. */
+/* Begins a copy from the GPU to a slot (DEVICE_TO_HOST: executor_ops.kv_fetch), or from the slot to
+ * the GPU (HOST_TO_DEVICE: executor_ops.kv_deliver). */
 void local_staging_copy(struct local_staging *s, enum device_direction direction,
                         const struct executor_copy *copy);
 /* Calls `copied` for each slot whose copy has ended. Returns true if copies are still under way. */

@@ -2,15 +2,14 @@
  * the executor of a machine with stages (executor.h). It owns the stage processes that it starts,
  * and the connections to all stage processes. It sends batches to the stage processes, receives the
  * sampled tokens, and lets the processes write KV to other machines. It has no weights, and no KV
- * except the staging memory (staging.h): the stage processes have them (stage.h). Everything runs
- * on the head's event loop thread.
+ * except in the staging memory (staging.h): the stage processes do (stage.h). Everything runs on
+ * the head's event loop thread.
  *
- * If a stage process dies or becomes unreachable, the machine ends (pipeline_fail): its KV is gone,
- * and the gateways resume the requests on other machines.
+ * If a stage process is lost, the machine ends (pipeline_fail), because KV is lost.
  *
  * pipeline.c: stage processes from start to end. pipeline_group.c: groups of ranks. pipeline_job.c:
  * batches. pipeline_kv.c: KV on its way to other machines. pipeline_staging.c: KV on its way to and
- * from tiers. No other file includes this header. */
+ * from tiers. */
 #ifndef MACHINE_EXECUTOR_PIPELINE_STATE_H
 #define MACHINE_EXECUTOR_PIPELINE_STATE_H
 
@@ -22,9 +21,10 @@
 
 enum stage_process_state {
     PROCESS_STARTING,   /* Child process whose address is not known yet. */
-    PROCESS_APART,      /* Its address is known; not connected. */
+    PROCESS_APART,      /* The address is known; not connected. */
     PROCESS_CONNECTING, /* transport_connect was called. */
-    /* Connected. OPEN is sent when the processes that get its activations are connected too. */
+    /* Connected. OPEN is sent when the processes that get the process's activations are connected,
+     * too. */
     PROCESS_CONNECTED,
     PROCESS_OPENING, /* OPEN was sent. */
     PROCESS_READY,   /* The process has reported that it is ready. */
@@ -32,17 +32,17 @@ enum stage_process_state {
 
 /* A stage process, as the head sees it. */
 struct stage_process {
-    struct peer_user peer_user; /* The `user` of its connection. */
+    struct peer_user peer_user; /* The `user` of the connection. */
     enum stage_process_state state;
-    uint32_t index;                    /* Index in the plan. */
+    uint32_t index;                    /* Index in stage_plan.processes. */
     char name[LIMIT_NAME_BYTES];       /* stage_name. */
     char address[LIMIT_ADDRESS_BYTES]; /* Where it listens; set from PROCESS_APART on. */
-    struct transport_peer *peer;       /* Set from PROCESS_CONNECTING on. */
+    struct transport_peer *peer;       /* The connection; NULL = none. */
     struct child_process child;        /* pid 0 = not started by this process. */
     struct child_line line;            /* The ready line of the child, as far as it was read. */
     int64_t retry_at_us;               /* PROCESS_APART: time of the next attempt to connect. */
     int64_t retry_pause_us;            /* Pause after the next failed attempt. */
-    char retry_reason[256];            /* Latest logged reason why it cannot be reached. */
+    char retry_reason[256];            /* Latest logged reason why an attempt failed. */
     struct message_process load;       /* The latest LOAD of the process. */
     bool group_made;                   /* Rank 0: the process has made its group. */
     bool group_sent;                   /* Rank 0: the group was sent to all ranks. */
@@ -51,17 +51,17 @@ struct stage_process {
 
 /* A batch on its way through the stages. */
 struct pipeline_batch {
-    uint64_t serial;              /* Serial of its JOB; 0 = the batch slot is free. */
+    uint64_t serial;              /* Serial of the batch's JOB; 0 = the batch slot is free. */
     uint64_t done_awaited;        /* Bit i: stage process i must still report DONE. */
     uint32_t result_count;        /* Results that the sampling process must send. */
     const struct engine_job *job; /* Receives the results. */
 };
 
-/* The parts of a request slot's block table and context that the stages know. */
+/* What the stage processes know of the request in a slot of the request table. */
 struct pipeline_table {
     kv_owner_id owner;    /* The request that has the slot. */
-    uint32_t known_spans; /* Number of first spans whose block ids were sent. */
-    uint32_t known_words; /* Number of first words of its context that were sent (CONTEXT). */
+    uint32_t known_spans; /* Spans from the first on whose block ids were sent. */
+    uint32_t known_words; /* Words of the context from the first on that were sent (CONTEXT). */
 };
 
 /* A request whose KV is on its way; indexed by its cookie modulo LIMIT_MACHINE_REQUESTS. */
@@ -70,28 +70,27 @@ struct pipeline_flight {
     uint32_t flushed; /* Number of stage processes that have reported FLUSHED. */
     /* Number of stage processes that will report; 0 = pipeline_target_flush was not called yet. */
     uint32_t reports_wanted;
-    enum status status; /* ST_OK, or the error of the latest FLUSHED that had one. */
+    enum status status; /* ST_OK, or the latest error of a FLUSHED. */
 };
 
-/* A request whose stage processes have been sent AWAIT; indexed by its cookie modulo
- * LIMIT_MACHINE_REQUESTS. */
+/* An AWAIT that stage processes must answer; indexed by cookie modulo LIMIT_MACHINE_REQUESTS. */
 struct pipeline_await {
     uint64_t cookie;     /* Number of the request (stage_await.cookie). */
-    uint32_t unanswered; /* Stage processes that have not answered. */
+    uint32_t unanswered; /* Number of stage processes that have not answered. */
 };
 
 /* A copy between a slot of the staging memory and the stage processes. */
 struct pipeline_copy {
-    bool begun;          /* It has not been reported (executor_calls.kv_copied). */
-    uint32_t unanswered; /* Stage processes that have not finished it. */
+    bool begun;          /* The copy has begun, and its end is not reported (kv_copied). */
+    uint32_t unanswered; /* Number of stage processes that have not finished. */
     enum status status;  /* ST_OK, or the latest error. */
 };
 
 /* A token machine that the stage processes connect to, as the head sees it. */
 struct pipeline_target {
-    uint32_t serial; /* Number of the latest set or drop. */
-    /* Stage processes that are not connected to the target yet; UINT32_MAX = the target was
-     * dropped, or a stage process cannot reach it. */
+    uint32_t serial; /* Count of the target's sets and drops. */
+    /* Number of stage processes that are not connected to the target yet; UINT32_MAX = the target
+     * was dropped, or has failed. */
     uint32_t unconnected;
 };
 
@@ -101,13 +100,13 @@ struct pipeline {
     struct transport *transport;
     char description[64]; /* Number of stages and processes, for the log. */
     const struct stage_plan *plan;
-    struct secret_keys keys; /* count 0 = no key. */
+    struct secret_keys keys; /* The cluster keys; count 0 = none. */
     int epoll_fd;
     uint32_t ready_count; /* Stage processes in PROCESS_READY. */
     bool crashed;         /* A stage process crashed (child_crashed). */
     bool killed;          /* A stage process was killed from outside (child_killed). */
     bool failed;          /* The machine cannot continue (pipeline_fail). */
-    struct error failure; /* The first reason for `failed`. */
+    struct error failure; /* Why the machine cannot continue. */
     struct message_buffer send_buffer;
 
     struct stage_process processes[LIMIT_STAGE_PROCESSES];
@@ -122,7 +121,7 @@ struct pipeline {
     uint64_t serial;                                        /* Serial of the latest job. */
     struct pipeline_batch batches[LIMIT_BATCHES_IN_FLIGHT]; /* By batch slot. */
     struct pipeline_table *tables;                          /* [LIMIT_MACHINE_REQUESTS] */
-    /* Down to `masks`: arrays of the JOB that is being encoded, and `words`, of a CONTEXT. */
+    /* The arrays from `sequences` to `masks` are for the JOB or CONTEXT that is being encoded. */
     struct stage_sequence *sequences; /* [sequences_max] */
     struct stage_sample *samples;     /* [sequences_max] */
     struct stage_score *scores;       /* [sequences_max] */
@@ -133,7 +132,7 @@ struct pipeline {
     uint32_t *target_blocks; /* [target_capacity]: blocks to which the pushes write. */
     uint32_t target_capacity;
     uint32_t *score_ids; /* [rows_max] */
-    uint32_t *words;     /* [word_capacity]: the words of the CONTEXT that is being encoded. */
+    uint32_t *words;     /* [word_capacity]: the words of a CONTEXT. */
     uint32_t word_capacity;
     uint32_t *masks; /* [mask_capacity]: the words of the samples' masks. */
     uint32_t mask_capacity;
@@ -141,7 +140,7 @@ struct pipeline {
     struct pipeline_await *awaiting; /* [LIMIT_MACHINE_REQUESTS] */
     struct pipeline_target targets[LIMIT_MACHINES];
     struct pipeline_flight *flights;        /* [LIMIT_MACHINE_REQUESTS] */
-    uint32_t landed_count;                  /* Flights to report in the next call of `progress`. */
+    uint32_t landed_count;                  /* Flights that `progress` must still report. */
     struct pipeline_flight *landed_flights; /* [LIMIT_MACHINE_REQUESTS] */
 };
 
@@ -150,25 +149,22 @@ static inline struct pipeline *pipeline_of(struct executor *e)
     return (struct pipeline *)(void *)e;
 }
 
-/* pipeline.c: records that the machine cannot continue, and why. The first reason stays. Stage
- * processes that this process has started may have ended, which may be the cause. So the function
- * waits for their ends, until one has crashed or was killed, or until no end occurs for 0.3 s. */
+/* pipeline.c: records that the machine cannot continue, and why. The first reason stays. Waits a
+ * moment for ends of stage processes, to learn whether one has crashed or was killed. */
 void pipeline_fail(struct pipeline *p, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Encodes and queues a message for a stage process; nothing is sent to one without a connection. If
- * the message cannot be queued, the machine ends (pipeline_fail). */
+/* Encodes and queues a message for a stage process, if the process is connected. If the message
+ * cannot be queued, the machine ends (pipeline_fail). */
 void pipeline_send(struct pipeline *p, struct stage_process *process,
                    const struct stage_message *message);
 
-/* Functions whose names end in _take handle the message of a stage process after which they are
- * named. Functions with a struct executor are operations of struct executor_ops, which describes
- * them. */
+/* A function pipeline_NAME_take handles the message NAME of a stage process. A function with a
+ * struct executor is an operation of struct executor_ops. */
 
-/* pipeline_group.c: rank 0 of a stage makes a group; the head sends it to all ranks of the
- * stage. pipeline_group_take stores the group of a rank 0. */
+/* pipeline_group.c: the head sends the group that rank 0 of a stage has made to all ranks. */
 void pipeline_group_take(struct pipeline *p, struct stage_process *process,
                          const struct stage_group *group);
-/* Sends each group that was made to its ranks, when OPEN has been sent to all of them. */
+/* Sends groups that were made to the ranks, if OPEN has been sent to all ranks of the group. */
 void pipeline_groups_send(struct pipeline *p);
 
 /* pipeline_job.c */
@@ -195,7 +191,8 @@ void pipeline_target_link_take(struct pipeline *p, const struct stage_process *p
 void pipeline_flushed_take(struct pipeline *p, const struct stage_flushed *flushed);
 void pipeline_await(struct executor *e, uint32_t path, const struct stage_await *await);
 void pipeline_awaited_take(struct pipeline *p, const struct stage_awaited *awaited);
-void pipeline_kv_report(struct pipeline *p); /* Reports the flights that have landed. */
+/* Reports flights that have landed (executor_calls.target_flushed). */
+void pipeline_kv_report(struct pipeline *p);
 
 /* pipeline_staging.c */
 void pipeline_kv_fetch(struct executor *e, const struct executor_copy *copy);
@@ -204,6 +201,7 @@ void pipeline_fetched_take(struct pipeline *p, const struct stage_process *proce
                            const struct stage_fetched *fetched);
 void pipeline_peer_flushed(struct executor *e, struct transport_peer *peer, uint64_t cookie,
                            enum status status);
-void pipeline_copies_report(struct pipeline *p); /* Reports the copies that have ended. */
+/* Reports copies that have ended (executor_calls.kv_copied). */
+void pipeline_copies_report(struct pipeline *p);
 
 #endif

@@ -1,10 +1,8 @@
-/* refusals: logs connections that were refused, without flooding the log. A refused peer tries
- * again every few seconds, perhaps for days. So this part remembers the latest REFUSALS_KEPT
- * different lines that it wrote, and does not write a line again within ten minutes. It compares
- * lines without the digits after colons (port numbers, and parts of IPv6 addresses). If its memory
- * is full, a new line takes the place of the line that was written longest ago. Each machine
- * (machine/peers.c) and each stage process (stage_peers.c) has one struct, and calls refusals_log
- * on its event loop thread. This part refuses no peers itself. */
+/* refusals: logs connections that were refused, without flooding the log: a refused peer tries
+ * again every few seconds, perhaps for days. The struct remembers the latest REFUSALS_KEPT lines.
+ * Lines that differ only in digits after colons (ports, parts of IPv6 addresses) count as equal. A
+ * machine or stage process owns one struct, and calls refusals_log on its event loop thread. This
+ * part refuses no peers itself. */
 #ifndef MACHINE_EXECUTOR_REFUSALS_H
 #define MACHINE_EXECUTOR_REFUSALS_H
 
@@ -20,8 +18,8 @@ struct refusals {
     } lines[REFUSALS_KEPT];
 };
 
-/* Logs a refusal, unless an equal line was logged in the last ten minutes. `text` is the text of
- * the transport's peer_down: address or name of the peer, and the reason. Requires now_us > 0. */
+/* Logs a refusal, unless a remembered line that is equal was logged in the last ten minutes. text:
+ * address or name of the peer, and the reason (transport_events.peer_down). Requires now_us > 0. */
 void refusals_log(struct refusals *refusals, const char *text, int64_t now_us);
 
 #endif

@@ -1,12 +1,11 @@
 /* machine_shape: the sizes of a machine, computed from config and model file before memory for KV
  * and weights is allocated: context, KV blocks, batch sizes, stages. A machine's own process and
- * each of its stage processes compute the same sizes. The shape is made while the process starts;
- * after that it is read-only. The files of machine/ and machine/executor/ make every call, on the
- * event loop thread of their process. This part owns nothing and allocates no KV memory: the caller
- * owns the shape.
+ * its stage processes compute equal sizes. The caller owns the shape, which is read-only when it is
+ * made. machine/ makes all calls, on the event loop thread of the process. This part owns nothing
+ * and allocates no KV memory.
  *
- * machine_copy_counts and machine_peer_note_log do not concern sizes. They are here because a
- * machine's own process and its stage processes both call them. */
+ * machine_copy_counts and machine_peer_note_log do not concern sizes, but are for a machine's own
+ * process and its stage processes, too. */
 #ifndef MACHINE_EXECUTOR_SHAPE_H
 #define MACHINE_EXECUTOR_SHAPE_H
 
@@ -19,21 +18,21 @@
 
 struct machine_shape {
     struct model_hyper hyper; /* Hyper-parameters of the model. */
-    uint64_t metadata_hash;   /* model_file_metadata_hash: without the weights' values. */
-    struct digest model_hash; /* Hash of metadata and weights. */
+    uint64_t metadata_hash;   /* model_file_metadata_hash. */
+    struct digest model_hash; /* model_file_digest: of metadata and weights. */
     uint32_t adapter_count;   /* Low-rank adapters of the model. */
     uint32_t context_tokens;  /* Most tokens of a request's context. */
     enum compute_kv_dtype kv_dtype;
     bool kv_scheme_unused; /* The model asks for a quantised KV-cache (model_file_has_kv_scheme). */
     struct kv_arena arena; /* Arena of all layers and heads. */
-    struct draft_shape draft; /* Its KV memory also has arena.block_count blocks. */
+    struct draft_shape draft; /* The draft model's KV memory has arena.block_count blocks. */
     uint32_t sequences_max;   /* Most sequences of a batch. */
     uint32_t rows_max;        /* Most rows of a batch. */
     struct stage_plan plan;
 };
 
 /* Opens the model file with its adapters, and computes the shape. The caller closes *file_out if it
- * is not NULL, also after an error. The text of an error names the mistake in one line. */
+ * is not NULL, also after an error. The error says what is wrong. */
 enum status machine_shape_read(const struct config *config,
                                const struct config_machine *machine_config,
                                struct model_file **file_out, struct machine_shape *out,
@@ -43,9 +42,8 @@ enum status machine_shape_read(const struct config *config,
 struct kv_arena machine_shape_arena(const struct machine_shape *shape,
                                     const struct stage_plan_process *process);
 
-/* Returns the transport options that all processes of the machine share. The caller sets the other
- * options: name, keys, events, self, region and device. A stage process also replaces
- * layer_stride_bytes. */
+/* Returns the transport options that follow from config and shape. The caller sets name, keys,
+ * events, self, region and device, and in a stage process layer_stride_bytes. */
 struct transport_options
 machine_shape_transport_options(const struct config *config,
                                 const struct config_machine *machine_config,
@@ -55,13 +53,11 @@ machine_shape_transport_options(const struct config *config,
 enum status machine_shape_memory_check(const struct config_machine *machine_config,
                                        struct error *error);
 
-/* Returns the kind of memory that the process's region is in, and the counters of copies from the
- * region to host memory, from host memory into the region, and from the region to peers' device
- * memory. All counters are 0 if the region is in host memory. */
+/* Returns the transport's counters of copies between GPU memory and other memory (COPY_COUNTERS in
+ * common/counters.h). */
 struct message_copies machine_copy_counts(struct transport *transport);
 
-/* Logs the transport's note on why writes to a connected peer travel in a slower way
- * (transport_peer_note), if there is a note. */
+/* Logs why writes to a connected peer travel in a slower way (transport_peer_note), if they do. */
 void machine_peer_note_log(const struct transport_peer *peer);
 
 /* Returns the number of spans of a request whose context has context_tokens tokens. */

@@ -8,7 +8,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Reads the costs from the config's profile, or computes them from the sizes of the weights. */
 static enum status costs_read(const struct config *config, const struct config_machine *entry,
@@ -32,9 +31,7 @@ static enum status costs_read(const struct config *config, const struct config_m
         status = error_set(error, ST_MISMATCH, "%s is of another model, %s; the config's is %s",
                            path, profile->model.name, hyper->name);
     else
-        status =
-            stage_costs_by_profile(config, entry, stages, (uint32_t)sysconf(_SC_NPROCESSORS_ONLN),
-                                   profile, path, out, error);
+        status = stage_costs_by_profile(config, entry, stages, profile, path, out, error);
     profile_close(profile);
     return status;
 }

@@ -1,8 +1,7 @@
-/* stage_state: the structs and functions that the files of a stage process share. stage.c: opening,
- * event loop, end. stage_peers.c: connections and messages. stage_writers.c: the peers that write
- * KV. stage_group.c: the group of ranks. stage_jobs.c: batches. Only these files and tests include
- * this header; callers use stage.h. Everything runs on the event loop thread of the stage
- * process. */
+/* stage_state: the structs and functions that the files of a stage process share; other files use
+ * stage.h. stage.c: opening, event loop, end. stage_peers.c: connections and messages.
+ * stage_writers.c: the peers that write KV. stage_group.c: the group of ranks. stage_jobs.c:
+ * batches. Everything runs on the event loop thread of the stage process. */
 #ifndef MACHINE_EXECUTOR_STAGE_STATE_H
 #define MACHINE_EXECUTOR_STAGE_STATE_H
 
@@ -20,11 +19,10 @@
  * the engine computes the job. */
 enum slot_state { SLOT_EMPTY, SLOT_WAITING, SLOT_RUNNING };
 
-/* A batch in flight. Its activations are in this process's region, at the index of its batch
- * slot. */
+/* A batch slot, with its batch. The batch's activations are in this process's region. */
 struct stage_slot {
     enum slot_state state;
-    uint64_t arrival_number;     /* Order of arrival of its job. */
+    uint64_t arrival_number;     /* Lower = the job arrived earlier. */
     uint64_t activations_serial; /* Serial of the job whose activations have arrived. */
     uint8_t *message;            /* Bytes of the JOB message, which `job` points into. */
     size_t message_capacity;     /* Size of `message`. */
@@ -35,22 +33,22 @@ struct stage_slot {
     struct engine_score *scores;        /* [sequences_max] */
     struct sampled *score_results;      /* [rows_max] */
     struct engine_pooled *pooled;       /* [sequences_max] */
-    int64_t *sums;                      /* [job.pooled_count × hidden]; grows. NULL = none yet. */
-    size_t sums_capacity;               /* Elements. */
+    int64_t *sums;                      /* [sums_capacity], used [job.pooled_count × hidden]. */
+    size_t sums_capacity;
 };
 
 /* State of the group in which a rank computes. */
 enum stage_group_state {
     GROUP_NONE,    /* No group yet, or the stage has one rank. */
-    GROUP_MADE,    /* This is rank 0: it has made the group and sent the group to the head. */
+    GROUP_MADE,    /* This is rank 0, which has made the group and sent it to the head. */
     GROUP_JOINING, /* The engine joins the group, and waits for the other ranks. */
     GROUP_JOINED,
-    GROUP_FAILED, /* The group could not be made or joined; the head got a report. */
+    GROUP_FAILED, /* The group could not be made or joined. */
 };
 
 /* A process of the next stage that gets this process's activations. */
 struct stage_next {
-    struct peer_user peer_user;  /* The `user` of its connection. */
+    struct peer_user peer_user;  /* The `user` of the connection. */
     uint64_t paths;              /* Bit p: path p goes through both processes. */
     struct transport_peer *peer; /* NULL = the connection has ended. */
     bool connected;              /* The connection is up. */
@@ -59,15 +57,15 @@ struct stage_next {
 /* A request whose KV this process pushes; indexed by its cookie modulo LIMIT_MACHINE_REQUESTS. */
 struct stage_request {
     uint64_t cookie;    /* Number of the request (prompt_push.cookie). */
-    enum status status; /* Result of the latest write; < 0 = no more writes are made. */
+    enum status status; /* Result of the latest write. After an error, no more writes are made. */
     bool flushing;      /* A flush is pending. */
 };
 
-/* A connection of a machine that writes KV. It is open, or it has ended and its writes have not. */
+/* A connection of a process that writes KV, which is open, or whose writes have not ended. */
 struct stage_writer_link {
     uint64_t number; /* transport_peer_number of the connection. */
     char name[LIMIT_NAME_BYTES];
-    struct transport_peer *peer; /* NULL = ended. */
+    struct transport_peer *peer; /* NULL = the connection has ended. */
 };
 
 /* A request that awaits KV of `writer`; id 0 = none. */
@@ -93,9 +91,9 @@ struct stage {
     int epoll_fd;
 
     struct transport_peer *head; /* NULL = none. */
-    bool opened;     /* The head has sent OPEN, which agrees with this process's config. */
+    bool opened;     /* The head has sent an OPEN that agrees with this process's config. */
     bool ready_sent; /* The head knows that this process is ready. */
-    /* Connections of earlier heads that have ended, but over which writes may still arrive. */
+    /* Number of ended connections of heads over which writes may still arrive. */
     uint32_t heads_lingering;
     enum stage_group_state group_state;
     uint32_t next_count; /* Entries of `next_processes` in use. */
@@ -118,10 +116,10 @@ struct stage {
     /* Block tables of each request: [layer groups][machine_shape_context_spans]; NULL = not used
      * yet. */
     uint32_t *tables[LIMIT_MACHINE_REQUESTS];
-    uint32_t table_counts[LIMIT_MACHINE_REQUESTS]; /* Spans whose ids are known, of each request. */
+    uint32_t table_counts[LIMIT_MACHINE_REQUESTS]; /* By request: spans whose ids are known. */
     struct stage_contexts *contexts;               /* NULL = none yet. */
     struct stage_contexts *abandoned_contexts;     /* Contexts of an abandoned job; NULL = none. */
-    /* The running job's layers before this one are pushed (layer-wise pushes). */
+    /* Layer-wise pushes: the running job's layers before this layer are pushed. */
     uint32_t pushed_layers;
     struct stage_request *requests;    /* [LIMIT_MACHINE_REQUESTS] */
     struct sampled *results;           /* [sequences_max + rows_max]: results of a DONE. */
@@ -137,24 +135,22 @@ struct stage {
     bool stopping;
 };
 
-/* Functions whose names end in _take handle the message of a peer after which they are named. If
- * they return a status, it is ST_INVALID for a wrong message, and the caller disconnects the peer
- * after any error. */
+/* A function stage_NAME_take handles the message NAME of a peer. If it returns a status, a wrong
+ * message is ST_INVALID, and the caller disconnects the peer after any error. */
 
 /* stage_peers.c */
 struct transport_events stage_transport_events(void); /* Returns the functions for the transport. */
-/* Encodes and queues a message; sends nothing if `peer` is NULL. If the message cannot be queued
- * (the queue is full, the message too large, memory short), the peer is put into `doomed`. */
+/* Encodes and queues a message; sends nothing if `peer` is NULL. If the message cannot be queued,
+ * the peer is put into `doomed`. */
 void stage_send(struct stage *s, struct transport_peer *peer, const struct stage_message *message);
-/* Disconnects the peers in `doomed`. Must not be called from a callback of the transport. */
+/* Disconnects the peers in `doomed`. Not for callbacks of the transport. */
 void stage_peers_drop(struct stage *s);
 /* Sends TARGET_LINK to the head; a callback of kv_targets. */
 void stage_target_link(void *self, uint32_t target, bool up, const char *text);
-/* Reports to the head, once for each head, that this process and its connections are ready. No
- * effect until they are. */
+/* Reports to the head that this process is ready, if it is and the head does not know it yet. */
 void stage_ready_report(struct stage *s);
-/* Sends STATE to the head: this process is ready, or (ready = false) it cannot work for the head,
- * for the reason in `text`. */
+/* Sends STATE to the head. ready: this process is ready; false = it cannot work for the head, and
+ * `text` says why. */
 void stage_state_send(struct stage *s, bool ready, const char *text);
 
 /* stage_writers.c: which peers write KV, and what they may write. */
@@ -164,26 +160,23 @@ void stage_writers_close(struct stage *s);
 void stage_writer_up(struct stage *s, struct transport_peer *peer);
 /* Called when a writer's connection has ended: reports this to the head (WRITER). */
 void stage_writer_down(struct stage *s, struct transport_peer *peer, const char *text);
-/* Called when the writes of an ended connection have ended (transport_events.writes_ended). Forgets
- * the writer and reports this to the head (WRITER); or, if the connection was a head's, ends what
- * stage_head_writes_await has begun. */
+/* Called when the writes of an ended connection have ended (transport_events.writes_ended): forgets
+ * a writer and reports this to the head (WRITER), or ends the wait of stage_head_writes_await. */
 void stage_writes_ended(struct stage *s, uint64_t peer_number);
 /* Called when the head is gone: disconnects all writers, and forgets which requests await KV. */
 void stage_writers_drop(struct stage *s);
-/* Called when a head has opened this process: reports the writers, and which of them are gone
- * although their writes have not ended. */
+/* Called when a head has opened this process: reports the writers to the head. */
 void stage_writers_report(struct stage *s);
-/* Handles AWAIT: records a request that awaits KV and answers AWAITED, or (await->ends) forgets the
- * request. */
+/* Handles AWAIT: records a request that awaits KV and answers AWAITED, or forgets the request. */
 enum status stage_await_take(struct stage *s, const struct stage_await *await, struct error *error);
-/* Returns true if a request awaits KV from this peer in all blocks of the write, if the stage
- * before writes activations, or if the head writes KV (transport_events.write_wanted). */
+/* Returns true if this process wants a write (transport_events.write_wanted): KV from a peer from
+ * which the request awaits KV in all blocks of the write, activations from the stage before, or KV
+ * from the head. */
 bool stage_write_wanted(const struct stage *s, const struct transport_peer *peer,
                         const struct transport_request *request, uint64_t offset, uint64_t bytes);
 
-/* Called when the head's connection has ended. The head's writes of loaded KV
- * (executor_ops.kv_deliver) may still arrive. Until these writes have ended, this process is not
- * ready for another head. */
+/* Called when the head's connection has ended. Until the head's writes of loaded KV have ended,
+ * this process is not ready for another head. */
 void stage_head_writes_await(struct stage *s, struct transport_peer *head);
 
 /* stage_group.c */
@@ -194,15 +187,13 @@ void stage_group_make(struct stage *s);
 void stage_group_take(struct stage *s, const struct stage_group *group);
 /* Called when the engine has joined, or has failed to join. */
 void stage_group_progress(struct stage *s);
-/* Called when the head is gone. A process can join only one group, so a process with a group
- * stops. */
+/* Called when the head is gone: a process with a group stops, because it cannot join another. */
 void stage_group_head_gone(struct stage *s);
 
 /* stage_jobs.c */
 enum status stage_jobs_open(struct stage *s);
 void stage_jobs_close(struct stage *s);
-/* Handles the message JOB in `data`, which is copied. Returns ST_INVALID if the message is wrong,
- * or ST_NO_MEMORY. */
+/* Handles the message JOB in `data`, which is copied. */
 enum status stage_job_take(struct stage *s, const uint8_t *data, size_t bytes, struct error *error);
 enum status stage_activations_take(struct stage *s, const struct stage_activations *activations,
                                    struct error *error);
@@ -219,8 +210,8 @@ void stage_jobs_progress(struct stage *s, struct engine_progress progress);
 void stage_jobs_start(struct stage *s); /* Starts the next batch if the engine is idle. */
 /* Called when the head is gone: forgets all batches and tables. */
 void stage_jobs_forget(struct stage *s);
-/* Called when a flush of activations to the next stage has ended. The cookie contains serial and
- * slot. */
+/* Called when a flush of activations to the next stage has ended: sends ACTIVATIONS. The cookie
+ * contains serial and slot. */
 void stage_activations_sent(struct stage *s, struct transport_peer *peer, uint64_t cookie,
                             enum status status);
 /* Called when a flush of a request's KV has ended; a callback of kv_targets. */

@@ -2,16 +2,15 @@
  * the host through which KV travels between the tiers (kvcache/tiers/) and KV memory that the
  * threads of the tiers cannot use:
  *
- * - KV of stage processes: tiers store blocks with all layers and all KV heads, and a stage process
- *   has only some of them. So the processes write their parts of a block into the staging memory of
- *   the head before a tier stores the block, and the head writes the parts of a loaded block to the
- *   processes. Writes are one-sided (transport.h).
+ * - KV of stage processes, which have only parts of a block. The processes write their parts into
+ *   the staging memory of the head before a tier stores the block; the head writes the parts of a
+ *   loaded block to the processes.
  * - KV in the memory of a GPU, on a machine without stages: the GPU copies (local_staging.h).
  *
- * The memory is divided into slots. machine/tier_staging.c decides what a slot is used for. The
- * head and the stage processes compute the same layout from config and model. The files of machine/
- * and machine/executor/ make every call, on the event loop thread of their process. The functions
- * own nothing: the memory belongs to the head's transport, or to local_staging.c. */
+ * The memory is divided into slots; machine/tier_staging.c decides how a slot is used. The head and
+ * the stage processes compute equal layouts. machine/ makes all calls, on the event loop thread of
+ * the process. The functions own nothing: the memory belongs to the head's transport, or to
+ * local_staging.c. */
 #ifndef MACHINE_EXECUTOR_STAGING_H
 #define MACHINE_EXECUTOR_STAGING_H
 
@@ -20,14 +19,12 @@
 #define STAGING_SLOTS     4  /* Number of slots. */
 #define STAGING_SPANS_MAX 64 /* Most spans of a slot. */
 
-/* Returns the layout of the staging memory of a machine with KV memory that tiers cannot use.
- * block_count 0 = there is no staging memory, because the machine has no tiers, or replicas of
- * stages. */
+/* Returns the layout of the staging memory of a machine whose KV memory tiers cannot use.
+ * block_count 0 = no staging memory: the machine has no tiers, or has replicas of stages. */
 struct kv_arena staging_arena(const struct config *config, const struct machine_shape *shape);
-/* Returns the number of spans for which a slot has blocks. Requires that there is staging
- * memory. */
+/* Returns the number of spans for which a slot has blocks. */
 uint32_t staging_slot_spans(const struct kv_arena *staging);
-/* Stores the ids of a slot's blocks: the block of its span i in layer group g is
+/* Stores the ids of a slot's blocks: the block of the slot's span i in layer group g is
  * ids_out[g * STAGING_SPANS_MAX + i]. */
 void staging_slot_blocks(const struct kv_arena *staging, uint32_t slot,
                          kv_block_id ids_out[LAYER_GROUPS_MAX * STAGING_SPANS_MAX]);
@@ -39,18 +36,17 @@ struct staging_side {
     uint32_t stride;
 };
 
-/* Computes the copies of one layer that both arenas have, from `source` to `target`: of each of
- * `span_count` spans (at most STAGING_SPANS_MAX), the KV heads that both arenas have. In layer
- * groups with a window, only the spans from window_first on are copied. Returns the number of
- * runs. */
+/* Computes the copies of a layer that both arenas have, from `source` to `target`: of span_count
+ * spans (at most STAGING_SPANS_MAX), the KV heads that both arenas have. In a layer group with a
+ * window, spans before window_first are left out. Returns the number of runs. */
 uint32_t staging_layer_runs(const struct staging_side *source, const struct staging_side *target,
                             uint32_t layer, uint32_t window_first, uint32_t span_count,
                             struct kv_run runs_out[STAGING_SPANS_MAX]);
 
 /* Begins to write the KV of span_count spans (at most STAGING_SPANS_MAX) from this process's region
  * to a peer's region: the layers and KV heads that both arenas have. In layer groups with a window,
- * only the spans from window_first on are written. A flush must follow. Returns ST_OK or an error
- * of transport_write; after an error, a part may have been written. */
+ * spans before window_first are left out. The caller calls transport_flush afterwards. Returns an
+ * error of transport_write; a part may then have been written. */
 enum status staging_write(struct transport *transport, struct transport_peer *peer,
                           const struct staging_side *own, const struct staging_side *peers,
                           uint32_t window_first, uint32_t span_count);

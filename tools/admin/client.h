@@ -1,7 +1,7 @@
-/* admin_client: sends requests to gateways over HTTP as an administrator: over the Unix socket of
- * http/admin_socket, or over a URL with an API key. The subcommands of admin.h make every call, on
- * the main thread. This part needs libcurl, which is loaded when a client is opened. It does not
- * know the paths of a gateway's API: its callers name them. */
+/* admin_client: sends HTTP requests to gateways as an administrator: through the Unix socket
+ * http/admin_socket, or to a URL with an API key. A client owns its connections. The subcommands of
+ * admin.h call the functions on the main thread. A client waits for the answer of each request, and
+ * does not retry. It needs libcurl, which is loaded when a client is opened. */
 #ifndef TOOLS_ADMIN_CLIENT_H
 #define TOOLS_ADMIN_CLIENT_H
 
@@ -16,18 +16,17 @@
 #define ADMIN_SOCKET       "/run/cleave/admin.sock" /* The socket of the Debian package. */
 #define ADMIN_URL          "http://127.0.0.1:8080"
 
-/* The options that all subcommands of admin.h have. Texts point into argv. */
+/* Options of every subcommand of admin.h. Texts point into argv. */
 struct admin_target {
-    struct option_texts gateways; /* Values of --socket and --url, in their order. */
-    const char *api_key_file;     /* NULL = none. */
-    /* File of certificates that may have signed the gateway's certificate; NULL = the certificates
-     * of the system. */
-    const char *ca_file;
-    bool every_address; /* Each address of a URL's host is a gateway. */
-    double timeout_s;   /* Most time of one request. */
+    struct option_texts gateways; /* Values of --socket and --url; may be empty. */
+    const char *api_key_file;     /* File with the API key; NULL = none. */
+    const char *ca_file; /* PEM file of trusted certificates; NULL = those of the system. */
+    bool every_address;  /* Each address of a URL's host is a gateway. */
+    double timeout_s;    /* Most time of one request. */
 };
 
-/* Rows of the table of options, for the field `field` of the command's struct `type`. */
+/* Rows of a subcommand's option table. type: the subcommand's struct of options; field: the
+ * struct admin_target in it. */
 /* clang-format off */
 #define ADMIN_OPTIONS(type, field)                                                                                      \
     {"socket", "PATH", OPTION_TEXTS, offsetof(struct type, field.gateways), 0, ADMIN_GATEWAYS_MAX, {NULL}, NULL,        \
@@ -50,34 +49,34 @@ struct admin_client;
 /* Opens a client for the gateways of *target, without connecting. With every_address, resolves the
  * names of the URLs' hosts. If *target names no gateway, the gateway is ADMIN_SOCKET if this file
  * exists, otherwise ADMIN_URL. The text target->ca_file must stay valid until the client is closed.
- * ST_UNSUPPORTED: libcurl is not installed. ST_NO_MEMORY: memory runs out. Other errors say what is
- * wrong with *target. */
+ * ST_UNSUPPORTED: libcurl is not installed. ST_NO_MEMORY: memory runs out. Other statuses: *target
+ * is wrong, or a name cannot be resolved. */
 enum status admin_client_open(const struct admin_target *target, struct admin_client **out,
                               struct error *error);
 void admin_client_close(struct admin_client *client); /* NULL is fine. */
 
 unsigned admin_client_count(const struct admin_client *client); /* Number of gateways. */
-/* Returns the name of a gateway for people: its socket or its URL; with --every-address also its
- * address. The text is valid until the client is closed. */
+/* Returns a gateway's socket or URL, for messages; with every_address also the address. The text is
+ * valid until the client is closed. */
 const char *admin_client_name(const struct admin_client *client, unsigned gateway);
 
-/* Sends a request to gateway number `gateway` (from 0) and waits for the answer. body: of the
- * request; NULL = none. *text_out: the answer's body, which the caller frees. ST_UNREACHABLE: no
- * whole answer within timeout_s, or an answer above 64 MiB. ST_NOT_FOUND: HTTP status 404.
- * ST_INVALID: another HTTP status above 299. ST_IO: the answer is empty. ST_TOO_LARGE: `path` is
- * too long. ST_NO_MEMORY: memory runs out. *error has the message of the gateway's answer, if there
- * is one. */
+/* Sends a request to a gateway and waits for the answer. gateway: from 0 to admin_client_count - 1.
+ * path: from "/" on, with the query. body: JSON; NULL = none. *text_out: the answer's body, which
+ * the caller frees. ST_UNREACHABLE: there is no whole answer within timeout_s, or the answer has
+ * more than 64 MiB or does not fit into memory. ST_NOT_FOUND: HTTP status 404. ST_INVALID: another
+ * HTTP status above 299. ST_IO: the answer is empty. ST_TOO_LARGE: `path` is too long.
+ * ST_NO_MEMORY: memory ran out when the whole answer had arrived. */
 enum status admin_client_text(struct admin_client *client, unsigned gateway, const char *method,
                               const char *path, const char *body, char **text_out,
                               struct error *error);
-/* As admin_client_text, for an answer that is a JSON object; *root_out is a new reference. ST_IO:
- * the answer is not a JSON object, or is empty. */
+/* As admin_client_text, for an answer that is a JSON object. *root_out: a new reference. ST_IO: the
+ * answer is not a JSON object. */
 enum status admin_client_json(struct admin_client *client, unsigned gateway, const char *method,
                               const char *path, const char *body, json_t **root_out,
                               struct error *error);
 
-/* Writes the path of a request about a machine: `path_start`, which ends with a slash (at most 32
- * bytes), and the machine's name. Returns false, with *error, if no machine can have the name. */
+/* Writes `path_start` (at most 32 bytes, with a slash at the end) and a machine's name to `out`.
+ * Returns false, with *error, if no machine can have the name. */
 bool admin_machine_path(const char *path_start, const char *name, char out[LIMIT_NAME_BYTES + 32],
                         struct error *error);
 

@@ -1,8 +1,7 @@
 /* admin_page: reads figures from a *page*, the text of GET /metrics in Prometheus' exposition
  * format. In this format, a *family* is a metric, and a *sample* is one line with a value of the
- * family. `cleave top` (screen.c) calls the functions on the main thread. They allocate no memory,
- * keep no state and send no requests. A page may be from another release: a family that is missing
- * counts as 0. Samples must have no timestamp; cleave writes none. */
+ * family. `cleave top` calls the functions on the main thread. They allocate no memory, keep no
+ * state and send no requests. A missing family counts as 0. Samples must have no timestamps. */
 #ifndef TOOLS_ADMIN_PAGE_H
 #define TOOLS_ADMIN_PAGE_H
 
@@ -13,27 +12,28 @@
 struct page_histogram {
     uint32_t bound_count;
     double bounds[PAGE_BOUNDS_MAX]; /* In ascending order. */
-    double below[PAGE_BOUNDS_MAX];  /* Number of values up to the bound of this index. */
+    double below[PAGE_BOUNDS_MAX];  /* below[i]: number of values up to bounds[i]. */
     double total;                   /* Number of all values. */
     double sum;                     /* Sum of all values. */
 };
 
-/* Returns the sum of all samples of a family, with any labels; NaN and infinity are left out. */
+/* Returns the sum of a family's samples, with any labels. Samples that are NaN or infinity are left
+ * out. */
 double page_sum(const char *page, const char *family);
 
-/* Reads the family of a histogram. If the family has several series (sets of labels), their counts
- * are added up; their bounds must be equal. */
+/* Reads a histogram. `family` has no suffix such as "_bucket". If the family has several series
+ * (sets of labels), their counts are added up; their bounds must be equal. */
 void page_histogram_read(const char *page, const char *family, struct page_histogram *out);
-/* Subtracts an earlier reading of the histogram, so that *now has only values that were counted
- * since. *now does not change if its total is smaller than before, because the gateway was started
- * again, or if the numbers of bounds differ. */
+/* Subtracts an earlier reading of the histogram: *now then has only the values since *before. If
+ * now->total is below before->total (the gateway was started again), or if the numbers of bounds
+ * differ, *now does not change. */
 void page_histogram_since(struct page_histogram *now, const struct page_histogram *before);
 
-/* Returns the value below which this share (0 to 1) of the values lies, interpolated between bounds
- * and at most the last bound; -1 = no values, or no bounds. */
+/* Returns the value below which this share (0 to 1) of the values lies, interpolated between
+ * bounds. Values above the last bound count as the last bound. -1 = no values, or no bounds. */
 double page_quantile(const struct page_histogram *histogram, double share);
-/* Returns the share of the values up to `limit`, interpolated between bounds. Values above the last
- * bound count as above `limit`. -1 = no values. */
+/* Returns the share (0 to 1) of the values up to `limit`, interpolated between bounds. Values above
+ * the last bound count as above `limit`. -1 = no values. */
 double page_share(const struct page_histogram *histogram, double limit);
 
 #endif

@@ -1,8 +1,7 @@
 /* report: the findings of `cleave doctor` about this host, as one struct, and the functions that
- * fill and write the struct. doctor.c owns the struct and calls the functions on the main thread;
- * it sets region_why, can_serve, why_not and checks_s itself. A number is 0 and a text is empty if
- * the host does not provide the value. No function loads a model or talks to a machine of a
- * cluster. */
+ * fill and write the struct. doctor.c owns the struct and calls the functions on the main thread. A
+ * number is 0 and a text is empty if the value is not known. No function judges the host, loads a
+ * model or talks to a machine of a cluster. */
 #ifndef TOOLS_DOCTOR_REPORT_H
 #define TOOLS_DOCTOR_REPORT_H
 
@@ -17,22 +16,21 @@
 #define DOCTOR_PATHS_MAX  2
 
 struct doctor_host {
-    char processor[96]; /* The processor's model name. */
-    char features[128]; /* Processor features that kernels use: "avx2 fma f16c avx512f …". */
-    /* The CPU backend's description of its kernels; "" = the backend does not start. */
-    char compute[64];
-    char compute_why[160]; /* Why the CPU backend does not start; "" = it starts. */
+    char processor[96];    /* The processor's model name. */
+    char features[128];    /* Processor features that kernels use: "avx2 fma f16c avx512f …". */
+    char compute[64];      /* Kernels of the CPU backend; "" = the backend does not start. */
+    char compute_why[160]; /* Why the CPU backend does not start; "" = the backend starts. */
     uint32_t cores_online;
     uint32_t cores_usable;      /* Cores that this process may use. */
     uint64_t memory_bytes;      /* Memory of the host. */
     uint64_t available_bytes;   /* Available to this process. */
-    char huge_pages[32];        /* For private memory: "always", "madvise", "never". */
-    char huge_pages_shared[32]; /* For shared segments. */
+    char huge_pages[32];        /* Linux' setting for private memory, such as "madvise". */
+    char huge_pages_shared[32]; /* Linux' setting for shared segments, such as "never". */
     uint64_t shmmax_bytes;      /* Most bytes of one System V segment (kernel.shmmax). */
     uint64_t shmall_bytes;      /* Most bytes of all System V segments (kernel.shmall). */
     uint64_t shmmni; /* Most System V segments (kernel.shmmni); 0 = no segment can be made. */
-    uint64_t dev_shm_bytes; /* 0 = no /dev/shm. */
-    uint64_t memlock_bytes; /* UINT64_MAX = no limit. */
+    uint64_t dev_shm_bytes; /* Size of /dev/shm; 0 = there is no /dev/shm. */
+    uint64_t memlock_bytes; /* Most bytes that this process may lock; UINT64_MAX = no limit. */
 };
 
 struct doctor_gpu {
@@ -41,43 +39,37 @@ struct doctor_gpu {
     uint64_t free_bytes;
     uint64_t total_bytes;
     enum transport_memory_way way; /* How the transport moves KV out of the GPU. */
-    /* Why the transport uses no better `way`, or why no transport opened; "" = `way` is the
-     * best. */
+    /* Why `way` is not better, why peers cannot open the GPU's memory, or why no transport opened;
+     * "" = none of these. */
     char way_why[128];
 };
 
 struct doctor_gpus {
     uint32_t count;
     struct doctor_gpu gpus[DOCTOR_GPUS_MAX];
-    /* Why no GPU, or no further GPU, was found; "" = all DOCTOR_GPUS_MAX were found. */
-    char none_why[512];
+    char none_why[512]; /* Why no further GPU was found; "" = the list is full. */
 };
 
-/* Measured writes from the first GPU to the memory of another process, on the first GPU or on
- * another GPU. The other process compares the bytes. */
+/* Measured writes from the first GPU (`from`) to the GPU memory of another process (`to`), which
+ * compares the bytes. `to` may be the first GPU, too. */
 struct doctor_copy {
-    char from[16], to[16]; /* Devices, such as "cuda:0". */
-    char path[64];         /* E.g. "cuda ipc". */
-    /* Why the write does not go directly from device to device; "" = it does, or the write
-     * failed. */
-    char note[160];
-    double bandwidth_bytes_per_s;
-    /* Time of a layer's KV of 2048 tokens (layer_bytes), written as scattered blocks. */
-    double layer_us;
-    uint64_t layer_bytes;
-    char failure[160]; /* Why the write failed; "" = it did not. */
+    char from[16], to[16];        /* Devices, such as "cuda:0". */
+    char path[64];                /* How the writes travelled, such as "cuda ipc". */
+    char note[160];               /* Why the writes did not travel faster; "" = no reason. */
+    double bandwidth_bytes_per_s; /* Of one large write. */
+    double layer_us;              /* Time to write layer_bytes as scattered blocks. */
+    uint64_t layer_bytes;         /* KV of one layer and 2048 tokens of an 8B model. */
+    char failure[160]; /* Why a write failed, and the times are not valid; "" = no failure. */
 };
 
 /* Measured writes between two processes of this host over one transport. */
 struct doctor_path {
     char transport[8]; /* "shm" or "tcp". */
-    char path[64];     /* Name of the path in UCX. */
+    char path[64];     /* How the writes travelled, such as "ucx put over sysv". */
     double bandwidth_bytes_per_s;
-    /* Time of one layer's KV (layer_bytes), from the write until the writer knows that it has
-     * arrived. */
-    double layer_us;
-    uint32_t layer_bytes;
-    double latency_us; /* Time of a small write, until the writer knows that it has arrived. */
+    double layer_us;      /* Time to write layer_bytes, until the writer knows of the arrival. */
+    uint32_t layer_bytes; /* Roughly one layer's KV; 0 = not measured. */
+    double latency_us;    /* Time of a small write, until the writer knows of the arrival. */
 };
 
 struct doctor_paths {
@@ -91,29 +83,28 @@ struct doctor_report {
     uint32_t copy_count;
     struct doctor_copy copies[DOCTOR_COPIES_MAX];
     struct ucx_probe ucx; /* What UCX offers (transport/ucx_probe.h). */
-    char ucx_why[512];    /* Why UCX does not start; "" = it starts. */
+    char ucx_why[512];    /* Why UCX does not start; "" = UCX starts. */
     struct doctor_paths paths;
-    char paths_why[512]; /* Why a write could not be measured; "" = all were measured. */
-    /* Why KV between machines of this host goes over TCP instead of shared memory; "" = it does
-     * not, or no path was measured. */
-    char region_why[256];
-    bool can_serve;
-    char why_not[640]; /* Why the host cannot serve; "" = it can. */
-    double checks_s;   /* Time of all checks. */
+    char paths_why[512]; /* Why a path could not be measured; "" = no failure. */
+    /* The checks do not set the following fields. */
+    char region_why[256]; /* Why KV cannot travel over shared memory; "" = it can, or not known. */
+    bool can_serve;       /* The host can serve. */
+    char why_not[640];    /* Why the host cannot serve; "" = can_serve. */
+    double checks_s;      /* Time of all checks. */
 };
 
-/* Fills *out from the kernel's files and the CPU backend, in this process. */
+/* Fills *out, in this process. */
 void doctor_host_check(struct doctor_host *out);
 
-/* Each check of the next three functions runs in a process of its own, for at most timeout_ms
- * (probe.h). A check that fails leaves its reason in the report. */
+/* The next three functions check in child processes, each for at most timeout_ms (probe.h). If a
+ * check fails, they write the reason to the report. */
 
-/* Fills report->gpus: checks each GPU, up to the first GPU that cannot be opened. */
+/* Fills report->gpus: checks GPUs from cuda:0 on, up to the first that cannot be opened. */
 void doctor_gpus_check(struct doctor_report *report, int timeout_ms);
-/* Fills report->copies: writes from the first GPU to each of the first DOCTOR_COPIES_MAX GPUs.
- * Requires that doctor_gpus_check was called. */
+/* Fills report->copies: writes from the first GPU to another process on each of the first
+ * DOCTOR_COPIES_MAX GPUs. Requires that doctor_gpus_check was called. */
 void doctor_copies_check(struct doctor_report *report, int timeout_ms);
-/* Fills report->ucx and report->paths. */
+/* Fills report->ucx, and report->paths by measuring writes over shared memory and TCP. */
 void doctor_paths_check(struct doctor_report *report, int timeout_ms);
 
 /* Writes the report as text for a person. */

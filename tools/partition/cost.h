@@ -1,10 +1,7 @@
 /* partition_cost: computes the partitioner's problem (solver/partition.h) from a profile, a cluster
- * and the wanted work: the time of a piece of work in each layer on each kind of device, the bytes
- * of each layer's weights and KV, and the links between devices. A *piece* is a micro-batch of a
- * prompt, or a group of sequences that decode together. `cleave partition`, and `cleave plan` and
- * `simulate` through tools/simulate/machine_split.c, call the functions on their main thread. The
- * functions have no state, and the caller owns the result. They do not choose a split: the
- * partitioner does. */
+ * and the wanted work. A *piece* is a micro-batch of a prompt, or a group of sequences that decode
+ * together. `cleave partition`, `plan` and `simulate` call the functions on the main thread. The
+ * functions have no state, and the caller owns the result. The partitioner finds the split. */
 #ifndef TOOLS_PARTITION_COST_H
 #define TOOLS_PARTITION_COST_H
 
@@ -12,7 +9,7 @@
 
 #define PARTITION_BLOCK_TOKENS 16 /* The default of kv/block_tokens. */
 
-/* What the machine is to compute. */
+/* What the machine must compute. */
 struct partition_work {
     bool is_prompt_phase;        /* True: prompt phase. False: token phase. */
     uint32_t micro_batch_tokens; /* Prompt phase: tokens of one micro-batch, ≥ 1. */
@@ -28,15 +25,15 @@ struct partition_work {
 
 /* The problem and the goal for the partitioner, and the arrays that the problem points to. */
 struct partition_costs {
-    struct partition_problem problem; /* Points into *out, the cluster and the profile. */
+    struct partition_problem problem;
     struct partition_goal goal;
     struct partition_kind kinds[PARTITION_KINDS_MAX];
     /* Time of a piece, for each kind of device and layer. */
     uint64_t layer_ns[PARTITION_KINDS_MAX][LIMIT_LAYERS];
-    /* Weights and KV of each layer. With g layer groups, the KV of each g consecutive layers counts
-     * for the last of these layers. */
+    /* Weights and KV of each layer. With g layer groups, the KV of g consecutive layers counts for
+     * the last of these layers. */
     uint64_t layer_bytes[LIMIT_LAYERS];
-    /* Tokens of a piece. Prompt phase: the mean over the micro-batches. Token phase: one for each
+    /* Tokens of a piece. Prompt phase: mean over the micro-batches. Token phase: one token of each
      * sequence. */
     double piece_tokens;
     double boundary_bytes; /* Activations of a piece between two stages. */
@@ -47,8 +44,8 @@ struct partition_costs {
 uint64_t partition_block_bytes(const struct profile *profile);
 
 /* Fills *out. The time of a prompt's piece is the mean over the prompt's micro-batches. *out points
- * into itself, the cluster and the profile. So it must not be moved, and the cluster and the
- * profile must outlive it. */
+ * into itself, the cluster and the profile: *out must not be moved, and the cluster and the profile
+ * must outlive it. */
 void partition_costs_of(const struct profile *profile, const struct partition_cluster *cluster,
                         const struct partition_work *work, struct partition_costs *out);
 

@@ -1,13 +1,11 @@
-/* partition_main: the command `cleave partition`, which splits a model's layers over the devices of
- * a cluster by the times of a profile, and prints the split of each phase. main.c calls it on the
- * main thread. It measures nothing and starts nothing: `cleave profile` measures, and a config with
- * the printed stages starts the machine. */
+/* partition_main: the command `cleave partition`. It splits a model's layers over the devices of a
+ * cluster by the times of a profile, and prints the split of each phase. The program's main() calls
+ * partition_main on the main thread. The command measures nothing and starts no machine. */
 #ifndef TOOLS_PARTITION_MAIN_H
 #define TOOLS_PARTITION_MAIN_H
 
-/* Runs the command; argv[0] is the subcommand's name. Returns the exit status: 0 = a plan for each
- * wanted phase; 2 = wrong options; 1 = a phase has no plan (nothing fits, or the limit cannot be
- * kept), or another failure. */
+/* Runs the command; argv[0] is the subcommand's name. Returns the exit status: 0 = done; 1 = a
+ * wanted phase has no plan, or another failure; 2 = wrong options. */
 int partition_main(int argc, char **argv);
 
 #endif

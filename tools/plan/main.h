@@ -5,8 +5,8 @@
 #ifndef TOOLS_PLAN_MAIN_H
 #define TOOLS_PLAN_MAIN_H
 
-/* Runs the command; argv[0] is the subcommand's name. Returns the exit status: 0 = each
- * cell (search.h) has a plan; 2 = wrong options; 1 = a cell has no plan, or another failure. */
+/* Runs the command; argv[0] is the subcommand's name. Returns the exit status: 0 = done; 1 = a cell
+ * (search.h) has no plan, or another failure; 2 = wrong options. */
 int plan_main(int argc, char **argv);
 
 #endif

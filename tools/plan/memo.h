@@ -1,6 +1,6 @@
-/* plan_memo: remembers which mixes of machines met the SLO at which rate. The memo owns these
- * results in memory. It also appends each result to a journal file at once, if there is one, so
- * that a `cleave plan` that was stopped can be continued. plan_main opens and closes the memo on
+/* plan_memo: remembers whether a mix of machines met the SLO at a rate. The memo owns these results
+ * in memory. If there is a journal file, the memo also appends each result to the journal at once,
+ * so that a `cleave plan` that was stopped can be continued. plan_main opens and closes the memo on
  * the main thread. The threads of a search call plan_memo_find and plan_memo_add at the same time.
  * The memo does not simulate, and has no influence on the plan: it only saves time. */
 #ifndef TOOLS_PLAN_MEMO_H
@@ -28,7 +28,7 @@ struct plan_memo {
 };
 
 /* Opens the memo. path: the journal file, which is created or continued; NULL = none. inputs_hash:
- * hash of all inputs that influence a result. Removes a last line that was not written to its end.
+ * hash of all inputs that influence a result. Removes an incomplete last line of the journal.
  * ST_MISMATCH: the journal belongs to other inputs. ST_INVALID: the file is no journal. ST_IO: the
  * file cannot be read or written. ST_NO_MEMORY. After an error the memo must not be closed. */
 enum status plan_memo_open(struct plan_memo *memo, const char *path, uint64_t inputs_hash,
@@ -37,7 +37,7 @@ enum status plan_memo_open(struct plan_memo *memo, const char *path, uint64_t in
  * results could not be written to the journal. */
 enum status plan_memo_close(struct plan_memo *memo, const char *path, struct error *error);
 
-/* Finds the result of a mix at a rate. Returns false if it is not known. */
+/* Stores the result of a mix at a rate. Returns false if the memo does not have this result. */
 bool plan_memo_find(struct plan_memo *memo, const struct plan_mix *mix, double rate_per_s,
                     bool *met_out);
 /* Adds a result, unless the memo has a result of this mix at this rate. Returns ST_OK or

@@ -1,7 +1,6 @@
 /* plan_options: the command line of `cleave plan`, as values; options.c has each option's help
- * text. plan_main reads the options once, on the main thread (common/options.h). plan_main and
- * setup.c use the values. Texts point into the program's arguments; nothing is owned. This part
- * opens no files. */
+ * text. plan_main reads the options once, on the main thread (common/options.h). Texts point into
+ * the program's arguments or are literals; nothing is owned. This part opens no files. */
 #ifndef TOOLS_PLAN_OPTIONS_H
 #define TOOLS_PLAN_OPTIONS_H
 
@@ -10,18 +9,19 @@
 #define PLAN_TEXTS_MAX 16 /* Most values of an option that may be repeated. */
 
 struct plan_options {
-    /* A trace or a synthetic workload. Exactly one of `trace` and `lengths_trace` is set. */
+    /* A trace or a synthetic workload. NULL = lengths_trace is set instead. */
     const char *trace;
-    /* A trace from whose rows lengths of requests are drawn; the arrivals are random. */
+    /* A trace from whose rows lengths of requests are drawn, with random arrivals; NULL = `trace`
+     * is set instead. */
     const char *lengths_trace;
     bool lengths_paired; /* Both lengths of a request are drawn from one row. */
-    /* File with the times of the Splitwise paper's simulator (perf_model.csv). Exactly one of
-     * perf_model and profile is set. */
+    /* File with the times of the Splitwise paper's simulator (perf_model.csv); NULL = `profile` is
+     * set instead. */
     const char *perf_model;
-    const char *profile;       /* File of `cleave profile`. */
+    const char *profile;       /* File of `cleave profile`; NULL = perf_model is set instead. */
     uint64_t cores;            /* Cores that all machines share; 0 = each machine has its own. */
     struct option_texts tiers; /* KIND:GIB:GB/S:US each, as for `cleave simulate`. */
-    /* Probability that a drafted token is right if the drafted tokens before it are right; 0 = no
+    /* Probability that a drafted token is right if all drafted tokens before it are right; 0 = no
      * drafts. */
     double acceptance;
     uint64_t draft_tokens; /* Drafted tokens of a decode step (scheduler/speculative_tokens). */
@@ -33,7 +33,7 @@ struct plan_options {
     struct option_texts budgets; /* Fixed amounts, such as "cost=100", "rate=50" or "iso-cost". */
     const char *minimize;        /* "cost", "power" or "machines"; used if the rate is fixed. */
     double mtbf_s;         /* Mean time until a machine fails; 0 = failures are not simulated. */
-    double repair_s;       /* Time until a failed machine is back. */
+    double repair_s;       /* Time until a failed machine is up again. */
     const char *slo;       /* Nine limits of slowdowns; NULL = the SLO of the Splitwise paper. */
     double step_per_s;     /* Rates are multiples of this number of requests per second. */
     double rate_max_per_s; /* Highest rate to try, in requests per second. */

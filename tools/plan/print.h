@@ -1,7 +1,6 @@
 /* plan_print: the output of `cleave plan`: the plans as a table and as JSON (print.c), as an HTML
  * report (html.c), and as the config of a cluster (config.c). plan_main calls the functions on the
- * main thread, after the search. They do not search. Only the report simulates again: the best
- * mixes, for its pictures. */
+ * main thread, after the search. The functions own nothing and do not search. */
 #ifndef TOOLS_PLAN_PRINT_H
 #define TOOLS_PLAN_PRINT_H
 
@@ -10,8 +9,8 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* Prints a table with a row for each cell. Then prints what failures cost the plans, if failures
- * were simulated, and the layer splits of the machines that the plans use. */
+/* Prints a table with a row for each cell, the costs of failures if failures were simulated, and
+ * the layer splits of the machines that the plans use. */
 void plan_print(const struct plan_search *search, FILE *out);
 /* Returns all cells and plans as JSON, a new reference for the caller; NULL = out of memory. */
 json_t *plan_json(const struct plan_search *search);
@@ -20,17 +19,18 @@ json_t *plan_json(const struct plan_search *search);
  * plans, the first. NULL = none of these cells has a plan. */
 const struct plan_cell *plan_best_cell(const struct plan_search *search);
 
-/* Writes a config (docs/configuration.md) with the machines of the cell's plan and with the options
- * of the simulated scheduler, as far as a gateway has them. Requires that the cell has a plan. The
- * operator must add each machine's address. Reads the file back to check it. ST_TOO_LARGE: more
- * machines than a gateway connects to. ST_NO_MEMORY: memory runs out. Other errors name the file.
- */
+/* Writes a config (docs/configuration.md) with the machines of the cell's plan and with those
+ * options of the simulated scheduler that a gateway has. The operator must add what the plan does
+ * not know, such as each machine's address. Requires that the cell has a plan. ST_TOO_LARGE: more
+ * machines than a gateway connects to. ST_IO: the file cannot be written. ST_NO_MEMORY. Other
+ * errors are those of config_load, which reads the file again. */
 enum status plan_config_write(const struct plan_search *search, const struct plan_cell *cell,
                               const char *path, struct error *error);
 
 /* Writes a report with the command line (argc, argv), the table, pictures and the data. The
  * pictures show the plans (picture.h), and how the machines of plan_best_cell are used over time.
- * Without gnuplot the report has a sentence in place of each picture. Errors name the file. */
+ * For the pictures, the best mixes are simulated again. Without gnuplot the report has a sentence
+ * in place of each picture. Errors name the file. */
 enum status plan_html_write(const struct plan_search *search, int argc, char **argv,
                             const char *path, struct error *error);
 

@@ -1,18 +1,15 @@
 /* plan_profile: simulates a mix of machines with times from a profile (profile/profile.h), with the
- * gateway's scheduler and the machines' own schedulers (sim_run.h) and with the config's defaults.
- * try.c calls plan_profile_run on the threads of a search (search.h), several at the same time, and
- * on the main thread for the output. Each call has its own memory. On the main thread, setup.c and
- * splits.c call the first three functions before the search, and failures.c calls
- * plan_profile_goodput after the search. This part does not judge whether the SLO is met: try.c
- * does. */
+ * gateway's scheduler and the machines' own schedulers (sim_run.h). The other files of tools/plan
+ * call the functions, on the main thread and on the threads of a search (search.h). The functions
+ * have no state: several threads may call them at the same time. They do not judge whether the SLO
+ * is met: try.h does. */
 #ifndef TOOLS_PLAN_PROFILE_H
 #define TOOLS_PLAN_PROFILE_H
 
 #include "config/config.h"
 #include "tools/plan/try.h"
 
-/* Sets *out to the config of the simulated machines: the defaults, with the policy "jsq". Any
- * thread may call it. */
+/* Sets *out to the config of the simulated machines: the defaults, with the policy "jsq". */
 void plan_profile_config(struct config *out);
 
 /* Finds the profile's device that a hardware file names; *out belongs to the profile. ST_INVALID:
@@ -28,8 +25,9 @@ void plan_profile_curve(const struct profile *profile, const struct profile_devi
 
 /* Simulates all requests at the rate. slo: receives the slowdowns against inputs->slo_curve.
  * seconds_out: receives TTFT, TBT and E2E. usage: opened by the caller for all machines of the mix;
- * NULL = not wanted. totals: receives requests (those that are done), unended (those that were
- * refused or failed) and last_s. Returns the errors of the simulation, or ST_NO_MEMORY. */
+ * NULL = not wanted. totals: receives the number of requests that are done (requests) and that were
+ * refused or failed (unended), and last_s; its other fields become 0. Returns the errors of the
+ * simulation, or ST_NO_MEMORY. */
 enum status plan_profile_run(const struct plan_inputs *inputs, const struct plan_mix *mix,
                              double rate_per_s, struct slo *slo,
                              struct quantiles seconds_out[SLO_MEASURES], struct sim_usage *usage,
@@ -38,14 +36,14 @@ enum status plan_profile_run(const struct plan_inputs *inputs, const struct plan
 /* How machines fail in a simulation. */
 struct plan_failure_options {
     double mtbf_s;          /* Mean time until a machine fails; 0 = none fails. */
-    double repair_s;        /* Time until it is up again. */
+    double repair_s;        /* Seconds until a failed machine is up again. */
     const char *checkpoint; /* Value of kv/checkpoint. */
     uint64_t seed;          /* Seed of the failures. */
 };
 
 /* Simulates all requests at the rate, with failures. Adds to the counts of *out (good, failures,
- * affected, recomputed_tokens, copied_bytes). Adds to `pauses` the longest gap, in seconds, of each
- * request that lost a machine. Returns the errors of the simulation, or ST_NO_MEMORY. */
+ * affected, recomputed_tokens, copied_bytes). Adds to `pauses` the pause of each affected request
+ * (struct plan_goodput), in seconds. Returns the errors of the simulation, or ST_NO_MEMORY. */
 enum status plan_profile_goodput(const struct plan_inputs *inputs, const struct plan_mix *mix,
                                  double rate_per_s, const struct plan_failure_options *failures,
                                  struct plan_goodput *out, struct quantiles *pauses,

@@ -1,42 +1,41 @@
-/* plan_requests: the requests with which every mix of machines is tried, kept in memory. One
- * request per second arrives on average. For another rate, the times of arrival are divided by that
- * rate, so the requests are the same at every rate. setup.c makes the requests once on the main
- * thread. After that they are constant, and all threads of a search read them. This part does not
- * simulate. */
+/* plan_requests: the requests with which every mix of machines is tried. The struct owns them in
+ * memory, with one arrival per second on average. For another rate, the times of arrival are
+ * divided by the rate. `cleave plan` makes the requests once on the main thread; after that they
+ * are constant, and all threads of a search read them. This part does not simulate. */
 #ifndef TOOLS_PLAN_REQUESTS_H
 #define TOOLS_PLAN_REQUESTS_H
 
 #include "tools/simulate/sim_trace.h"
 
 struct plan_requests {
-    const char *name;             /* Name of the trace, for errors. It belongs to the caller. */
+    const char *name;             /* Name of the trace; belongs to the caller. */
     struct sim_arrival *arrivals; /* [count]: ascending times, at one request per second. */
-    /* Hash ids of the prompts' blocks (sim_trace.h), to which the arrivals point; NULL = none. */
+    /* Hash ids of the prompts' blocks (sim_trace.h), to which `arrivals` point; NULL = none. */
     int64_t *ids;
     uint64_t count;
     /* At every rate, requests that arrive at or after this time are left out. */
     double duration_s;
-    /* Highest rate to try, in requests per second: at a higher rate, the last request would arrive
-     * before duration_s. */
+    /* Highest rate to try, in requests per second: there may be too few requests for a higher rate.
+     */
     double rate_max;
     uint64_t hash; /* Hash of the times, lengths and hash ids of all requests. */
 };
 
 /* Reads the requests of a trace (a file or a synthetic workload), with their hash ids, and scales
- * their times to one request per second on average. seed: for a synthetic workload. Returns
- * ST_INVALID if a row is wrong, if there are no rows, or if all requests arrive at the same time;
- * ST_NO_MEMORY; or the errors of sim_trace_open. */
+ * their times to one request per second on average. seed: for a synthetic workload. ST_INVALID: a
+ * row is wrong, there are no rows, or all requests arrive at the same time. ST_NO_MEMORY. Other
+ * errors are those of sim_trace_open and sim_trace_next. */
 enum status plan_requests_read(struct plan_requests *requests, const char *name, uint64_t seed,
                                double duration_s, struct error *error);
 /* Draws requests as the simulator of the Splitwise paper makes its traces: with Poisson arrivals,
  * and with lengths from the rows of a trace. pairs: true = prompt and answer have the lengths of
  * one row; false = their rows are drawn independently. Draws enough requests for the rate rate_max.
- * The requests have no hash ids. Returns ST_INVALID if a row is wrong or there are no rows;
- * ST_NO_MEMORY; or the errors of sim_trace_open. */
+ * The requests have no hash ids. ST_INVALID: a row is wrong, or there are no rows. ST_NO_MEMORY.
+ * Other errors are those of sim_trace_open and sim_trace_next. */
 enum status plan_requests_draw(struct plan_requests *requests, const char *lengths_name, bool pairs,
                                uint64_t seed, double duration_s, double rate_max,
                                struct error *error);
-void plan_requests_done(struct plan_requests *requests); /* Also after an error. */
+void plan_requests_done(struct plan_requests *requests); /* Allowed after an error too. */
 
 /* Sets *out to the requests at a rate. *out points to the requests, which must outlive it, and
  * needs no sim_trace_close. */

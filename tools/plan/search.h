@@ -1,25 +1,22 @@
 /* plan_search: finds the best split into prompt and token machines for each cell. A cell is a kind
  * of machine for prompts, a kind of machine for tokens, and the amount that is fixed. With cost,
  * power or the number of machines fixed, the best split serves the most requests per second within
- * the SLO. With the rate fixed, the best split is the split with the least cost or power, or with
- * the fewest machines. Of equal splits, the split furthest below the SLO's limits is best.
+ * the SLO. With the rate fixed, the best split has the least cost or power, or the fewest machines.
+ * Among equally good splits, the split furthest below the SLO's limits is best.
  *
  * The search assumes that a mix that meets the SLO also meets it at a lower rate and with one more
  * token machine. So each split has a boundary: the largest value that meets the SLO (points.h says
- * what a value is). Growing steps and then halving find the boundary. A split that cannot reach the
- * best split found so far costs one simulation, or none. The search runs in levels. All workers
- * share the points (splits) of a level, and the next level depends only on the results of the
- * previous one. So the plan does not depend on the number of workers or on the journal.
+ * what a value is). The plan does not depend on the number of threads or on the journal.
  *
- * plan_main calls plan_search_run on the main thread, which works too and waits for the worker
- * threads; no worker thread exists after the call. try.h simulates a mix, and print.h prints the
+ * plan_main owns the structs, and calls plan_search_run on the main thread. The call uses worker
+ * threads, which end before the call returns. try.h simulates a mix, and print.h prints the
  * plans. */
 #ifndef TOOLS_PLAN_SEARCH_H
 #define TOOLS_PLAN_SEARCH_H
 
 #include "tools/plan/memo.h"
 
-/* What can be fixed or minimized. */
+/* What can be fixed. All except the rate can also be minimized. */
 enum plan_measure { PLAN_COST, PLAN_POWER, PLAN_MACHINES, PLAN_RATE };
 
 /* Returns "cost", "power", "machines" or "rate". */
@@ -28,15 +25,15 @@ const char *plan_measure_name(enum plan_measure measure);
 enum plan_point_state {
     PLAN_OPEN,   /* Not tried yet. */
     PLAN_SOLVED, /* The split's boundary is known. */
-    PLAN_PRUNED, /* Not as good as the best split; its boundary is not known. */
+    PLAN_PRUNED, /* Not as good as the best split; the boundary is not known. */
 };
 
-/* A split of a cell: a number of prompt machines, with the token machines and the rate that belong
- * to it. */
+/* A split of a cell: a number of prompt machines, and the other numbers that follow from it. */
 struct plan_point {
-    uint32_t prompts; /* Prompt machines; baseline with a fixed budget: all machines. */
-    /* Token machines. With the rate fixed: the number that the split needs, known when the split is
-     * solved. */
+    /* Prompt machines. Baseline: all machines; with the rate fixed, the most machines to try. */
+    uint32_t prompts;
+    /* Token machines. With the rate fixed: the most to try; after the split is solved, the number
+     * that is needed. */
     uint32_t tokens;
     uint32_t value_max; /* Largest value to try. */
     uint32_t boundary;  /* If the split is solved: largest value that meets the SLO; 0 = none. */
@@ -44,7 +41,7 @@ struct plan_point {
 };
 
 struct plan_cell {
-    const char *name;     /* The kinds of machines, as the command line has them. */
+    const char *name;     /* Name in the output: the kinds of machines. */
     const char *budget;   /* The fixed amount as the command line has it, such as "cost=100". */
     uint32_t prompt_kind; /* Kind of the prompt machines: index in inputs->kinds. */
     uint32_t token_kind;  /* Kind of the token machines: index in inputs->kinds. */
@@ -54,14 +51,14 @@ struct plan_cell {
     /* Baseline only: use the layer split of prompt machines (plan_mix). */
     bool prompt_layer_split;
     enum plan_measure fixed;    /* What is fixed. */
-    double amount;              /* The fixed amount of that measure. */
+    double amount;              /* The fixed amount. */
     enum plan_measure minimize; /* With the rate fixed: the measure to minimize. */
 
     struct plan_point *points; /* [point_count], ordered by the number of prompt machines. */
     uint32_t point_count;
     /* The budget would buy more than machines_max machines; larger mixes are not tried. */
     bool machines_cut;
-    bool found; /* A mix meets the SLO; the fields below are set. */
+    bool found; /* A mix meets the SLO; best, best_rate_per_s and outcome are set. */
     struct plan_mix best;
     double best_rate_per_s;      /* Highest rate of the best mix, or the fixed rate. */
     struct plan_outcome outcome; /* Outcome of the best mix at its rate. */
@@ -78,14 +75,12 @@ struct plan_search {
     bool all_boundaries;
     uint32_t worker_count; /* Threads, including the caller's; more than 65 count as 65. */
     uint32_t cell_count;
-    /* [cell_count]: belongs to the caller. The search allocates the cells' points, and
-     * plan_search_done frees them. */
-    struct plan_cell *cells;
-    /* Reports the progress after each point: called by any worker thread, one thread at a time.
-     * points: number of all points; runs: simulations so far. NULL = none. */
+    struct plan_cell *cells; /* [cell_count]: belongs to the caller. */
+    /* Reports the progress of the search, on any of its threads, but one thread at a time. points:
+     * number of all points; runs: simulations so far. NULL = none. */
     void (*progress)(void *self, uint64_t points_done, uint64_t points, uint64_t runs);
     void *self; /* First argument of `progress`. */
-    /* Simulations in all, set at the end. The number can vary with the number of workers. */
+    /* Simulations in all, set at the end. The number can depend on the number of threads. */
     uint64_t runs;
 };
 
@@ -94,9 +89,9 @@ struct plan_search {
 double plan_mix_amount(const struct plan_inputs *inputs, const struct plan_mix *mix,
                        enum plan_measure measure);
 
-/* Searches the best split of each cell, and fills the cells' fields from `points` to `outcome`.
+/* Finds the best split of each cell, and fills the cells' fields from `points` to `outcome`.
  * Requires that the caller has set the fields before `points`, and that the memo is open. Returns
- * ST_NO_MEMORY, the errors of plan_points_make, and the errors of a simulation. Call
+ * ST_NO_MEMORY, the errors of plan_points_make, or the errors of a simulation. Call
  * plan_search_done also after an error. */
 enum status plan_search_run(struct plan_search *search, struct error *error);
 /* Frees the points of all cells. */

@@ -1,6 +1,6 @@
 /* plan_setup: makes the inputs of plan_search from the options of `cleave plan`: hardware with its
- * times, the SLO, requests, and cells. plan_main calls it once on the main thread, before the
- * search; the inputs do not change afterwards. It simulates nothing. */
+ * times, the SLO, requests, and cells. plan_main owns the struct, and calls the functions on the
+ * main thread, before and after the search. This part simulates nothing. */
 #ifndef TOOLS_PLAN_SETUP_H
 #define TOOLS_PLAN_SETUP_H
 
@@ -20,9 +20,9 @@ struct plan_setup {
     char names[PLAN_CELLS_MAX][72]; /* Text of cells[i].name. */
 };
 
-/* Reads the files that the options name and fills *setup, which points into itself and into the
- * options and must not be moved. Errors name the option or file and what was wanted. Call
- * plan_setup_done also after an error. */
+/* Reads the files that the options name and fills *setup. *setup points into itself and into the
+ * options: it must not be moved, and the options must outlive it. Errors name the option or the
+ * file. Call plan_setup_done also after an error. */
 enum status plan_setup_read(const struct plan_options *options, struct plan_setup *setup,
                             struct error *error);
 void plan_setup_done(struct plan_setup *setup);

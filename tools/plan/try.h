@@ -1,9 +1,9 @@
 /* plan_try: simulates one mix of machines at one rate, and says whether the SLO is met and what the
  * latencies are. With times from a table it simulates like the Splitwise paper's simulator
- * (splitwise.h), with times from a profile like a gateway and its machines (profile.h). The threads
- * of a search call it; the main thread calls it also for the output of a plan. The inputs are
- * constant and every call has its own memory, so any number of threads may call at the same time.
- * search.h chooses the mixes and rates, and memo.h remembers the results. */
+ * (splitwise.h), with times from a profile like a gateway and its machines (profile.h). `cleave
+ * plan` calls the functions, on the main thread and on the threads of a search. They have no state:
+ * several threads may call them at the same time. search.h chooses the mixes and rates, and memo.h
+ * remembers the results. */
 #ifndef TOOLS_PLAN_TRY_H
 #define TOOLS_PLAN_TRY_H
 
@@ -21,13 +21,13 @@
 struct plan_kind {
     char path[LIMIT_PATH_BYTES]; /* Path of the hardware file. */
     struct hardware hardware;
-    /* Times of an idle machine. With several devices: of its first device alone. */
+    /* Times of an idle machine. With several devices: times of the first device alone. */
     struct cost_curve curve;
-    struct partition_cluster cluster; /* Only for machines with several devices. */
+    struct partition_cluster cluster; /* Devices and links; only for several devices. */
     /* Layer split of prompt machines. NULL = the machine has one device, or the times come from a
      * table. */
     struct machine_split *prompt_split;
-    /* Layer split of token machines. NULL has the same meaning as in prompt_split. */
+    /* Layer split of token machines. NULL = as for prompt_split. */
     struct machine_split *token_split;
 };
 
@@ -35,7 +35,7 @@ struct plan_inputs {
     uint32_t kind_count;
     struct plan_kind kinds[PLAN_KINDS_MAX];
     const char *model_name; /* Name of `model`, or of the profile's model. */
-    /* Model of the table; NULL = the times come from the profile. */
+    /* Model of the table; NULL = the times come from `profile`. */
     const struct splitwise_model *model;
     struct profile *profile; /* NULL = the times come from a table. */
     /* Only with a profile: cores that all machines share; 0 = each machine has its own. */
@@ -45,8 +45,8 @@ struct plan_inputs {
      * it are right; 0 = no drafts. */
     double draft_right;
     uint32_t draft_tokens; /* Only with a profile: scheduler/speculative_tokens; 0 = no drafts. */
-    /* Times that slowdowns compare with: of an idle DGX-A100 (table), or the curve of the first
-     * kind (profile). */
+    /* Times of the idle machine by which slowdowns are defined (slo.h). With a table: of a
+     * DGX-A100. With a profile: kinds[0].curve. */
     struct cost_curve slo_curve;
     /* Each slowdown must be below its limit; the default limits are slo_limits. */
     double limits[SLO_MEASURES][SLO_QUANTILES];
@@ -64,9 +64,9 @@ struct plan_mix {
     uint32_t prompt_layer_split;
 };
 
-/* Returns a layer split of the mix. tokens: true = the split of the token machines (only if
- * mix->tokens > 0); false = the split of the other machines. NULL = these machines have one device,
- * or the times come from a table. */
+/* Returns a layer split of the mix. tokens: true = of the token machines, which requires
+ * mix->tokens > 0; false = of the other machines. NULL = these machines have one device, or the
+ * times come from a table. */
 static inline const struct machine_split *plan_mix_split(const struct plan_inputs *inputs,
                                                          const struct plan_mix *mix, bool tokens)
 {
@@ -75,7 +75,7 @@ static inline const struct machine_split *plan_mix_split(const struct plan_input
     return prompts ? kind->prompt_split : kind->token_split;
 }
 
-/* The simulations of plan_failures. */
+/* The simulations of plan_failures_run. */
 enum {
     PLAN_GOODPUT_NO_FAILURES, /* No machine fails. */
     PLAN_GOODPUT_FAILURES,    /* Machines fail. */
@@ -91,10 +91,10 @@ struct plan_goodput {
     double good_per_s;          /* Good requests per second of arrivals. */
     uint64_t failures;          /* Failures of machines. */
     uint64_t affected;          /* Requests that lost a machine. */
-    uint64_t recomputed_tokens; /* Tokens that were computed again after restarts, preemptions. */
+    uint64_t recomputed_tokens; /* Tokens computed again after restarts and preemptions. */
     uint64_t copied_bytes;      /* KV bytes that checkpoints copied. */
-    /* P50 of the pauses in seconds: of each affected request that is done, the longest gap between
-     * two tokens. */
+    /* P50 of the pauses in seconds. A pause is the longest gap between two tokens of an affected
+     * request that is done and has more than one token. */
     double pause_s_p50;
     double pause_s_p99; /* P99 of the pauses in seconds. */
 };
@@ -103,27 +103,26 @@ struct plan_goodput {
 struct plan_outcome {
     bool met;              /* The SLO is met. */
     struct slo_result slo; /* Slowdowns of the requests that are done; slo.met equals `met`. */
-    double worst_ratio;    /* The largest of the nine ratios slowdown / limit; ≥ 1 = not met. */
+    double worst_ratio;    /* The largest of the nine ratios slowdown / limit. */
     double ms[SLO_MEASURES][SLO_QUANTILES]; /* P50, P90 and P99 of TTFT, TBT and E2E. */
-    struct splitwise_totals totals;
+    struct splitwise_totals totals;         /* With a profile: as of plan_profile_run. */
 };
 
 /* Stores whether the mix meets the SLO: at least one request is done, no request is refused, fails
- * or stays open, and each of the nine slowdowns is below its limit. With times from a table, the
- * simulation stops as soon as the SLO is certainly missed. With a profile, it simulates all
- * requests. This function and the three functions below return ST_NO_MEMORY or the errors of the
- * simulation. */
+ * or stays open, and each of the nine slowdowns is below its limit. May stop the simulation when
+ * the SLO is certainly missed. Here and in the functions below: returns ST_NO_MEMORY or the errors
+ * of the simulation. */
 enum status plan_try_meets(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, bool *met_out, struct error *error);
 /* Simulates all requests. out->met equals the result of plan_try_meets. */
 enum status plan_try(const struct plan_inputs *inputs, const struct plan_mix *mix,
                      double rate_per_s, struct plan_outcome *out, struct error *error);
-/* Does what plan_try does, and stores the distributions of TTFT, TBT and E2E, in seconds, in
- * times_out; NULL = do not store them. */
+/* Does what plan_try does. times_out: receives the distributions of TTFT, TBT and E2E in seconds;
+ * NULL = not wanted. */
 enum status plan_try_times(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, struct plan_outcome *out,
                            struct quantiles times_out[SLO_MEASURES], struct error *error);
-/* Simulates all requests to record how the machines are used over time. Requires that *usage is
+/* Simulates all requests, and records how the machines are used over time. Requires that *usage is
  * open for all machines of the mix. */
 enum status plan_try_usage(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, struct sim_usage *usage, struct error *error);

@@ -1,8 +1,7 @@
-/* profile_delay: how long this process's threads were ready to run but waited for a core. With
- * these times, `cleave profile` counts and avoids disturbed samples. step.c owns the struct and
- * calls the functions on its caller's thread; stamps.c calls profile_delay_us on that thread and on
- * the threads of the engine and of the device. Linux counts the times (schedstat). This part reads
- * them and drops no sample. */
+/* profile_delay: how long threads of this process waited for a core or did not run, as Linux counts
+ * it (schedstat). `cleave profile` finds disturbed samples with these times. step.c owns the struct
+ * and calls the functions on the main thread. Any thread may call profile_delay_us. This part drops
+ * no sample. */
 #ifndef TOOLS_PROFILE_DELAY_H
 #define TOOLS_PROFILE_DELAY_H
 
@@ -11,16 +10,14 @@
 #define PROFILE_DELAY_THREADS_MAX 512
 
 struct profile_delay {
-    int count; /* Threads that are observed. */
-    /* [count]: open schedstat files of all threads, except the thread that called
-     * profile_delay_open. */
-    int files[PROFILE_DELAY_THREADS_MAX];
-    /* [count]: time that each thread had run when profile_delay_begin was called. */
+    int count;                            /* Threads that are observed. */
+    int files[PROFILE_DELAY_THREADS_MAX]; /* [count]: the threads' open schedstat files. */
+    /* [count]: time that the threads had run when profile_delay_begin was called. */
     uint64_t ran_ns[PROFILE_DELAY_THREADS_MAX];
 };
 
-/* Observes the threads of this process that exist now, except the calling thread; at most
- * PROFILE_DELAY_THREADS_MAX of them. If the kernel has no schedstat, all times are 0. */
+/* Observes the present threads of this process, except the calling thread; at most
+ * PROFILE_DELAY_THREADS_MAX. If the kernel has no schedstat, all times are 0. */
 void profile_delay_open(struct profile_delay *d);
 void profile_delay_close(struct profile_delay *d);
 
@@ -30,8 +27,8 @@ double profile_delay_us(const struct profile_delay *d);
 
 /* Starts a measurement of profile_delay_idle_us. */
 void profile_delay_begin(struct profile_delay *d);
-/* Returns how long the observed threads did not run since profile_delay_begin, for any reason: the
- * sum over the threads. us: microseconds since profile_delay_begin. */
+/* Returns the time since profile_delay_begin in which the observed threads did not run, for any
+ * reason, as a sum over the threads. us: microseconds since profile_delay_begin. */
 double profile_delay_idle_us(const struct profile_delay *d, double us);
 
 #endif

@@ -1,6 +1,6 @@
-/* profile_options: the command line of `cleave profile`, as values; options.c has each option's
- * help text. profile.c reads the options once on the main thread (common/options.h). Texts point
- * into the caller's arguments or to default values; `host` is a copy. This part opens no files. */
+/* profile_options: the command line of `cleave profile`, as values. profile.c owns the struct, and
+ * fills it from the table on the main thread (options_start). The struct's texts point into argv or
+ * to default values; only `host` is a copy. This part opens no files. */
 #ifndef TOOLS_PROFILE_OPTIONS_H
 #define TOOLS_PROFILE_OPTIONS_H
 
@@ -13,8 +13,8 @@
 struct profile_options {
     const char *model;     /* Path of the model; NULL = the default config's model. */
     const char *device;    /* Device to measure, as in a config. */
-    const char *host_name; /* NULL = this host's name. */
-    /* Name of this host in the profile: host_name or the first 31 bytes of the computer's name. */
+    const char *host_name; /* --host; NULL = not given. */
+    /* Name of this host in the profile: host_name, or the first 31 bytes of the system's name. */
     char host[LIMIT_ADDRESS_BYTES];
     const char *out;              /* File for the profile; "-" = standard output. */
     const char *add;              /* Profile to extend; NULL = begin a new one. */
@@ -22,14 +22,14 @@ struct profile_options {
     struct option_wholes ranks;   /* Numbers of ranks to measure the device with. */
     /* Devices of the same kind to keep busy in a second measurement; 0 = no second measurement. */
     uint64_t busy_devices;
-    struct option_texts peers; /* Addresses of links to other hosts. */
+    struct option_texts peers; /* Addresses where other hosts run --serve-link. */
     const char *serve_link;    /* Address to listen on for a host that measures; NULL = measure. */
     const char *key_file;      /* File with the key for links to other hosts; NULL = no key. */
-    const char *ucx_tls;       /* UCX_TLS for links to other hosts; NULL = UCX chooses. */
-    double seconds;            /* Time for all measurements; each link takes a fixed part. */
-    bool quick;                /* Few points, and one round is enough. */
-    bool no_links;             /* Do not measure the links inside this host. */
-    bool no_devices;           /* Measure links only. */
+    const char *ucx_tls; /* UCX_TLS for links to other hosts; NULL = the transport's default. */
+    double seconds;      /* Time for all measurements of devices and links. */
+    bool quick;          /* Few points, and one round is enough. */
+    bool no_links;       /* Do not measure the links inside this host. */
+    bool no_devices;     /* Measure links only. */
 };
 
 extern const struct option_table profile_options_table;

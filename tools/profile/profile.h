@@ -1,6 +1,6 @@
-/* profile: the command `cleave profile`, which measures a model on this host's device, and links
- * inside this host and to other hosts. It writes the profile that the partitioner and the simulator
- * read (profile/profile.h, docs/profile.md). main.c calls it on the main thread. It does not split
+/* profile: the subcommand `cleave profile`. It measures a model on a device of this host, and links
+ * inside this host and to other hosts, and writes the times to a profile (profile/profile.h,
+ * docs/profile.md). It owns the profile. main.c calls it on the main thread. It does not split
  * layers and does not simulate. */
 #ifndef TOOLS_PROFILE_PROFILE_H
 #define TOOLS_PROFILE_PROFILE_H
@@ -9,12 +9,12 @@
 
 #include <stdio.h>
 
-/* argv[0] is the subcommand's name. Returns the exit status: 0 = the profile was written; 1 = a
- * failure; 2 = wrong options. With --serve-link it writes no profile: it serves until the process
- * is killed, or until an error. */
+/* Runs the subcommand; argv[0] is its name. Returns the exit status: 0 = the profile was written;
+ * 1 = a failure; 2 = wrong options. With --serve-link it writes no profile, and returns only on an
+ * error. */
 int profile_main(int argc, char **argv);
 
-/* Prints a profile as tables (print.c). profile.c calls it after the measurements. */
+/* Prints a profile as tables. */
 void profile_print(const struct profile *p, FILE *file);
 
 #endif

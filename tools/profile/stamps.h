@@ -1,9 +1,7 @@
-/* profile_stamps: the operations of a compute backend, with time stamps before some of them. Each
- * operation calls the backend's operation. An operation knows only its device, so the stamps are in
- * one global variable: a process profiles one device at a time. A device with its own memory works
- * from a queue and reports when it reaches a stamp. step.c calls the functions on its caller's
- * thread and turns the stamps into times; the operations run on the threads of the engine and of
- * the device. */
+/* profile_stamps: the operations of a compute backend, with time stamps before some of them. The
+ * stamps are in one global variable, so a process profiles one device at a time. step.c calls the
+ * functions on the main thread. The operations run on the threads of the engine and of the device,
+ * and call the backend's operations. This part does not turn stamps into times. */
 #ifndef TOOLS_PROFILE_STAMPS_H
 #define TOOLS_PROFILE_STAMPS_H
 
@@ -16,11 +14,10 @@
 /* Matrices at the two ends of a model: the embedding and, unless tied, the vocabulary. */
 #define PROFILE_ENDS_MAX 2
 
-/* A stamp between two parts of a batch. Reading waited_us takes some microseconds, which belong to
- * neither part. */
+/* A stamp between two parts of a batch. Making the stamp takes the time from end_ns to begin_ns. */
 struct profile_stamp {
     int64_t end_ns;   /* End of the earlier part. */
-    double waited_us; /* profile_delay_us at that time; 0 = the device has its own memory. */
+    double waited_us; /* profile_delay_us at end_ns; 0 = the device has its own memory. */
     int64_t begin_ns; /* Begin of the later part. */
 };
 
@@ -33,9 +30,8 @@ struct profile_routing {
     struct compute_routing routing;
 };
 
-/* The timed operations, their stamps, and the sizes of the matrices that were opened. The threads
- * of the engine and of the device write the struct while a batch runs. step.c writes it before the
- * batch and reads it when the batch is done. */
+/* The timed operations, their stamps, and the sizes of the matrices that were opened. While a batch
+ * runs, only the threads of the engine and of the device write the struct. */
 struct profile_stamps_state {
     const struct compute_ops *base;                      /* The backend's own operations. */
     struct compute_ops ops;                              /* The timed operations. */
@@ -52,19 +48,16 @@ struct profile_stamps_state {
     const struct profile_delay *delay;
     /* Start, embedding, the layers, vocabulary, end. */
     struct profile_stamp stamps[PROFILE_STAMP_LAYERS + LIMIT_LAYERS + 2];
-    atomic_uint stamp_count;                    /* Number of stamps so far in this batch. */
+    atomic_uint stamp_count;                    /* Stamps so far in this batch. */
     const struct compute_matrix *_Atomic layer; /* The q matrix of the current layer. */
     bool is_wait_backend;                       /* `base` is compute_wait, which only waits. */
-    /* The device has its own memory. It reports when it reaches a stamp inside a batch. */
-    bool has_own_memory;
-    /* Set no stamps inside a batch: while the device is prepared, and in decode steps that a GPU
+    bool has_own_memory; /* The device has its own memory, and reports when it reaches a stamp. */
+    /* Make no stamps inside a batch: while the device is prepared, and in decode steps that a GPU
      * records or replays. */
     bool no_inner_stamps;
     struct compute_experts_ops experts; /* Used if the backend has experts. */
     uint64_t expert_bytes;              /* Weights of one expert; 0 = the model has none. */
-    /* Count the experts that a batch chooses. False while times are measured, because counting
-     * takes time. */
-    bool experts_counted;
+    bool experts_counted;               /* Count the experts that a batch chooses; takes time. */
     uint64_t chosen;         /* Sum of the chosen experts over the layers of counted batches. */
     uint32_t experts_layers; /* Layers whose chosen experts are in `chosen`. */
     uint32_t routing_count;  /* Entries of `routings`: the layers with experts. */

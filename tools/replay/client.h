@@ -1,13 +1,11 @@
 /* replay_client: sends completion requests over HTTP/1.1 with libcurl, reads the event streams, and
- * records times. `cleave replay` and bench-streams call it, each on its main thread, with hundreds
- * of streams at a time. The caller decides when to send. Each request that was sent ends in exactly
- * one call of on_result, unless the client is closed earlier. The client never sends a request
- * again and computes no statistics.
+ * records times. The client owns the open requests. `cleave replay` and bench-streams call it on
+ * their main threads. The caller decides when to send. The client does not retry a request, and
+ * computes no statistics.
  *
- * A request is done if the status is HTTP 200, each event except [DONE] is a JSON object without an
- * error, at least one token arrives, and the stream ends with `data: [DONE]`. Otherwise the request
- * fails (enum replay_failure), for example if no connection is made within ten seconds or if the
- * request takes longer than timeout_s. */
+ * A request is done if the status is HTTP 200, all events except [DONE] are JSON objects without an
+ * error, at least one token arrives, and [DONE] arrives. Otherwise the request fails (enum
+ * replay_failure). */
 #ifndef TOOLS_REPLAY_CLIENT_H
 #define TOOLS_REPLAY_CLIENT_H
 
@@ -18,16 +16,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define REPLAY_MESSAGE_BYTES 192
+#define REPLAY_MESSAGE_BYTES 192 /* A message with its NUL. */
 
 enum replay_failure {
     REPLAY_DONE,          /* The request did not fail. */
     REPLAY_NO_CONNECTION, /* No connection, or the connection ended before a status arrived. */
     REPLAY_HTTP_STATUS,   /* A status other than 200 (http_status). */
     REPLAY_ERROR_EVENT,   /* The server sent an error event in the stream. */
-    REPLAY_BAD_EVENT,     /* An event that is not a JSON object, or is longer than 1 MiB. */
+    REPLAY_BAD_EVENT,     /* An event is not a JSON object, or larger than 1 MiB or the memory. */
     REPLAY_CUT,           /* The answer ended before [DONE]. */
-    REPLAY_NO_TOKENS,     /* [DONE] without a token. */
+    REPLAY_NO_TOKENS,     /* [DONE] arrived, but no token. */
     REPLAY_TIMED_OUT,     /* No connection within ten seconds, or no end within timeout_s. */
     REPLAY_INTERRUPTED,   /* The user stopped the replay (replay_client_interrupt). */
     REPLAY_FAILURE_COUNT,
@@ -41,7 +39,7 @@ struct replay_result {
     uint64_t id;                       /* Id of the trace's row. */
     uint64_t line;                     /* Line of the trace's row. */
     int64_t after_us;                  /* Due time, from the beginning of the replay. */
-    int64_t due_us;                    /* Due time; like the times below, by clock_system. */
+    int64_t due_us;                    /* Due time, by clock_system, as all times below. */
     int64_t sent_us;                   /* When the request was sent. */
     int64_t first_token_us;            /* Arrival of the first token event; 0 = none. */
     int64_t second_token_us;           /* Arrival of the second token event; 0 = none. */
@@ -54,12 +52,12 @@ struct replay_result {
     /* Events with an entry of `choices`. Not counted: an event that has only the role, and an event
      * after the first that has only a finish reason. */
     uint32_t token_events;
-    int64_t gap_us_max; /* Longest gap between two token events. */
+    int64_t gap_us_max; /* Longest time between two successive token events. */
     /* The server sent its usage; false = prompt_tokens and completion_tokens are 0. */
     bool has_usage;
     enum replay_failure failure;
     int http_status;                    /* Status of the answer; 0 = none. */
-    char message[REPLAY_MESSAGE_BYTES]; /* Why the request failed, as far as known; else "". */
+    char message[REPLAY_MESSAGE_BYTES]; /* Why the request failed, in ASCII; "" = not known. */
 };
 
 struct replay_client_options {
@@ -67,9 +65,10 @@ struct replay_client_options {
     const char *api_key; /* Used only while the client is opened; NULL = none. */
     bool chat;           /* POST to /v1/chat/completions instead of /v1/completions. */
     double timeout_s;    /* Most seconds of a request, from sending to its end. */
-    /* Called when a request is done or has failed. *result is valid during the call. */
+    /* Called once for a request that was sent, when the request is done or has failed. *result is
+     * valid during the call. */
     void (*on_result)(void *self, const struct replay_result *result);
-    /* Called for each gap between two token events of one stream. */
+    /* Called with the time between two successive token events of a request. */
     void (*on_gap)(void *self, int64_t gap_us);
     void *self; /* First argument of on_result and on_gap. */
 };
@@ -84,25 +83,24 @@ enum status replay_client_open(const struct replay_client_options *options,
 /* Frees the client. Open requests are dropped without a call of on_result. NULL is fine. */
 void replay_client_close(struct replay_client *client);
 
-/* Sends a GET (body NULL) or a POST of JSON to the path below the base URL, and blocks until the
- * whole answer has arrived, at most ten seconds. The caller frees the answer. Errors name the URL.
- * ST_UNREACHABLE: no connection, or no whole answer of at most 1 MiB in time. ST_NOT_FOUND: HTTP
- * 404 or 405. ST_NO_RESOURCE: HTTP 429 or 503. ST_IO: any other status except 200, or an empty
- * answer. ST_NO_MEMORY: memory runs out. */
+/* Sends a request to the path below the base URL, and blocks until the whole answer has arrived, at
+ * most ten seconds. body: JSON for a POST; NULL = GET. The caller frees the answer. Errors name the
+ * URL. ST_UNREACHABLE: there is no whole answer in time, or the answer is larger than 1 MiB or than
+ * the memory. ST_NOT_FOUND: HTTP 404 or 405. ST_NO_RESOURCE: HTTP 429 or 503. ST_IO: another status
+ * except 200, or an empty answer. ST_NO_MEMORY: no memory for the request. */
 enum status replay_client_ask(struct replay_client *client, const char *path, const char *body,
                               char **answer_out, struct error *error);
 
-/* Sends a request now. due_us: when the request was due, by clock_system; only recorded. Takes
- * ownership of the body (allocated with malloc), also on errors. ST_NO_MEMORY: memory runs out. */
+/* Sends a request now. due_us: due time, for the result. Takes ownership of the body (allocated
+ * with malloc), also on errors. ST_NO_MEMORY: memory runs out, and on_result is not called. */
 enum status replay_client_send(struct replay_client *client, const struct replay_request *request,
                                int64_t due_us, char *body, size_t body_size);
 
-/* Handles the bytes that have arrived, and waits for more. Returns at until_us (by clock_system) at
- * the latest; it may return earlier, for example when a request has ended or after a signal. ST_IO:
- * libcurl or the timer failed. */
+/* Handles the bytes that have arrived, and waits for more until until_us (by clock_system). May
+ * return earlier, for example after a signal. ST_IO: libcurl or the timer failed. */
 enum status replay_client_turn(struct replay_client *client, int64_t until_us);
 
-/* Ends every open request as REPLAY_INTERRUPTED, each with a call of on_result. */
+/* Ends all open requests as REPLAY_INTERRUPTED, and calls on_result for each of them. */
 void replay_client_interrupt(struct replay_client *client);
 
 /* Returns the number of requests that were sent and have not ended. */

@@ -1,12 +1,9 @@
 /* replay_comparison: compares the measured TTFT, TBT and E2E of requests with the times of another
  * run: as the error of a prediction, or as slowdowns against a run without contention. The other
- * run's times come from a file. A CSV of `cleave simulate --out` or `cleave replay --out` has a row
- * for each request; requests are joined with rows by their ids, and a request without a row is only
- * counted. The --json output of each of these commands is a summary: percentiles over all requests,
- * except that the TBT of `cleave replay` has percentiles over all gaps between tokens. With a
- * summary no request is joined, and the percentiles of both runs are compared. replay.c opens and
- * closes the file, and report.c adds the measured times and prints the result, on the main thread.
- * This part measures nothing. */
+ * run's times are in a file of `cleave simulate` or `cleave replay`. A CSV (--out) has a row for
+ * each request. A request is *joined* with the row that has its id. A summary (--json) has only
+ * percentiles: no request is joined, and the percentiles of both runs are compared. replay.c and
+ * report.c call the functions on the main thread. This part measures nothing. */
 #ifndef TOOLS_REPLAY_COMPARISON_H
 #define TOOLS_REPLAY_COMPARISON_H
 
@@ -22,35 +19,34 @@ enum replay_time { REPLAY_TIME_TTFT, REPLAY_TIME_TBT, REPLAY_TIME_E2E, REPLAY_TI
 
 struct replay_comparison;
 
-/* Reads the file. A file that begins with "{" (after white space) is a summary; every other file is
- * a CSV. A CSV needs the columns request_id, ttft_s, tbt_s and e2e_s. If it has a column `outcome`,
- * only rows with the outcome "done" are read. rows_required: a summary is refused, because
- * slowdowns need a row for each request. Returns ST_IO, ST_INVALID, ST_NOT_FOUND (a column is
- * missing) or ST_NO_MEMORY. The error of a wrong row names file, line and column. */
+/* Reads the file; replay_comparison_close frees *times_out. A file that begins with "{" is a
+ * summary. Any other file is a CSV with the columns request_id, ttft_s, tbt_s and e2e_s. A row is
+ * left out if its column `outcome` is not "done". rows_required: a summary is refused. ST_IO: the
+ * file cannot be read. ST_INVALID: a value is wrong, or a summary is refused. ST_NOT_FOUND: a
+ * column is missing. ST_NO_MEMORY: memory runs out. */
 enum status replay_comparison_open(const char *path, bool rows_required,
                                    struct replay_comparison **times_out, struct error *error);
 void replay_comparison_close(struct replay_comparison *times); /* NULL is fine. */
 
-/* Adds the measured times of a request that is done; times_ms is indexed by enum replay_time.
- * has_tbt: times_ms has a TBT, the mean of the request's gaps between tokens. ST_NO_MEMORY: the
- * request does not count as joined, but some of its times may have been added. */
+/* Adds the measured times of a request that is done. times_ms: indexed by enum replay_time; the TBT
+ * is the mean of the request, and is read only if has_tbt. ST_NO_MEMORY: the request does not count
+ * as joined, but some of its times may have been added. */
 enum status replay_comparison_add(struct replay_comparison *times, uint64_t request_id,
                                   const double *times_ms, bool has_tbt);
 
-/* Prints P50, P90 and P99 as measured and as predicted, with the error of the prediction in percent
- * of the measured value. */
+/* Prints the measured and the predicted P50, P90 and P99, with the error in percent of the measured
+ * value. */
 void replay_comparison_print_errors(struct replay_comparison *times, FILE *out);
-/* Returns the values of replay_comparison_print_errors as a JSON object, a new reference. NULL = no
- * memory for the object, or the file's path is not UTF-8. If memory runs out later, members are
- * missing. */
+/* Returns the values of replay_comparison_print_errors as a new JSON object. NULL = memory ran out,
+ * or the file's path is not UTF-8. Members may be missing if memory runs out. */
 json_t *replay_comparison_json_errors(struct replay_comparison *times);
 
 /* Prints P50, P90 and P99 of the slowdowns against the other run, each with its limit in the SLO
  * (slo_limits of tools/report/slo.h). */
 void replay_comparison_print_slowdowns(struct replay_comparison *times, FILE *out);
-/* Returns the slowdowns and their limits, the number of joined requests, the result of
- * replay_comparison_count_within_limits and whether the SLO is met, as a JSON object. Memory and
- * NULL: see replay_comparison_json_errors. */
+/* Returns the values of replay_comparison_print_slowdowns, and the result of
+ * replay_comparison_count_within_limits, as a new JSON object. NULL and missing members: see
+ * replay_comparison_json_errors. */
 json_t *replay_comparison_json_slowdowns(struct replay_comparison *times);
 
 /* Returns the number of joined requests whose slowdowns are all below the limits of P99. A missing

@@ -1,6 +1,6 @@
-/* replay_options: the command line of `cleave replay`, as values; options.c has each option's help
- * text. replay.c reads the options once on the main thread (common/options.h). This part opens only
- * the file of --api-key-file, not the trace or the outputs. */
+/* replay_options: the command line of `cleave replay`, as values. replay.c owns the struct, and
+ * fills it from the table on the main thread (options_start). This part opens only the file of
+ * --api-key-file, not the trace or the outputs. */
 #ifndef TOOLS_REPLAY_OPTIONS_H
 #define TOOLS_REPLAY_OPTIONS_H
 
@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Texts point into argv, the environment or api_key_copy, or are literals; NULL = not given. */
+/* Texts are valid until the process ends, except api_key, which may point to api_key_copy. */
 struct replay_options {
     const char *trace; /* File, "-" (standard input) or synthetic workload (trace.h). */
     const char *url;   /* Base URL of the server, without /v1. */

@@ -1,14 +1,11 @@
-/* replay_report: collects the results of a replay. When a request ends, the report writes its
- * result as a row of JSON and a row of CSV. So the report keeps only the totals, the latencies, the
- * first failure of each kind, and the times of `prediction` and `uncontended`. At the end it writes
- * percentiles, rates and failures by kind, as text and as JSON. `cleave replay` and bench-streams
- * call it, each on its main thread. It sends nothing and reads no clock: the client (client.h) has
- * recorded the times.
+/* replay_report: collects the results of a replay. It writes each result as a row of JSON and of
+ * CSV. At the end it writes percentiles, rates and failures by kind, as text and as JSON. `cleave
+ * replay` and bench-streams call it on their main threads. It owns the samples, but no files. It
+ * sends nothing and reads no clock.
  *
- * TTFT: from a request's due time to its first token event. TBT: each gap between two token events
- * of a request. E2E: from the due time to the end of the stream. Late: from the due time to
- * sending, i.e. the sender's own delay. TTFT and E2E count requests that are done; TBT and late
- * count all requests. */
+ * TTFT: from a request's due time to its first token event. TBT: the time between two successive
+ * token events of a request. E2E: from the due time to the end of the stream. Late: from the due
+ * time to sending. TTFT and E2E count requests that are done; TBT and late count all requests. */
 #ifndef TOOLS_REPLAY_REPORT_H
 #define TOOLS_REPLAY_REPORT_H
 
@@ -20,13 +17,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Options without a comment are only repeated in the JSON. Texts must outlive the report. */
+/* Options without a comment are only written to the JSON. Texts must outlive the report. */
 struct replay_report_options {
     const char *trace;
     const char *url;
     const char *model;
-    /* Kind of the prompts, such as "token ids" (replay_server_describe); NULL = not shown. */
-    const char *prompts;
+    const char *prompts; /* Result of replay_server_describe; NULL = not shown. */
     double start_s;
     double duration_s; /* 0 = to the end of the trace. */
     double rate_scale;
@@ -37,12 +33,9 @@ struct replay_report_options {
     double slo_tbt_ms;  /* Limit of a request's mean TBT for goodput; 0 = none. */
     double slo_e2e_ms;  /* Limit of E2E for goodput; 0 = none. */
     FILE *json;         /* File for the JSON, which the caller closes; NULL = none. */
-    /* File for a CSV with request_id, ttft_s, tbt_s and e2e_s as in `cleave simulate --out`, which
-     * the caller closes; NULL = none. */
-    FILE *rows;
-    struct replay_comparison *prediction; /* A prediction; NULL = none. */
-    /* Times without contention, for slowdowns; NULL = none. */
-    struct replay_comparison *uncontended;
+    FILE *rows;         /* File for the CSV, which the caller closes; NULL = none. */
+    struct replay_comparison *prediction;  /* Predicted times, owned by the caller; NULL = none. */
+    struct replay_comparison *uncontended; /* Times without contention; as `prediction`. */
 };
 
 enum replay_latency { REPLAY_TTFT, REPLAY_TBT, REPLAY_E2E, REPLAY_LATE, REPLAY_LATENCY_COUNT };
@@ -50,19 +43,16 @@ enum replay_latency { REPLAY_TTFT, REPLAY_TBT, REPLAY_E2E, REPLAY_LATE, REPLAY_L
 struct replay_totals {
     uint64_t sent; /* Requests whose results were added. */
     uint64_t done;
-    uint64_t failed; /* Failed requests, without the interrupted ones. */
-    /* Requests that were open when the user stopped the replay (REPLAY_INTERRUPTED). */
-    uint64_t interrupted;
+    uint64_t failed;        /* Failed requests, without the interrupted ones. */
+    uint64_t interrupted;   /* Requests that failed as REPLAY_INTERRUPTED. */
     uint64_t wrong_counts;  /* Requests that are done but have other token counts than wanted. */
-    uint64_t without_usage; /* Requests that are done but whose server reported no token counts. */
-    /* Requests that are done and within all limits that are given; all done requests if none is. */
-    uint64_t in_slo;
-    /* Sums over the requests that are done. If the server reported no counts for a request,
-     * prompt_tokens adds the wanted number of tokens, and completion_tokens the number of token
-     * events. */
+    uint64_t without_usage; /* Requests that are done, but without token counts of the server. */
+    uint64_t in_slo;        /* Requests that are done and within all limits that are given. */
+    /* Tokens of the requests that are done, as the server counted them. Without the server's
+     * counts: the wanted length of a prompt, and the token events of an answer. */
     uint64_t prompt_tokens;
     uint64_t completion_tokens;
-    uint64_t by_failure[REPLAY_FAILURE_COUNT]; /* Number of requests per enum replay_failure. */
+    uint64_t by_failure[REPLAY_FAILURE_COUNT]; /* Failed requests by enum replay_failure. */
 };
 
 struct replay_report;
@@ -72,13 +62,13 @@ enum status replay_report_open(const struct replay_report_options *options,
                                struct replay_report **report_out);
 void replay_report_close(struct replay_report *report); /* NULL is fine. */
 
-/* replay_report_result_add adds the result of a request that has ended, in any way.
- * replay_report_gap_add adds one gap between two token events of a request. If memory runs out, a
- * sample is lost, and the text at the end says so. */
+/* Adds the result of a request that is done or has failed. If memory runs out, samples are lost;
+ * the text at the end says so. */
 void replay_report_result_add(struct replay_report *report, const struct replay_result *result);
+/* Adds the time between two successive token events of a request. */
 void replay_report_gap_add(struct replay_report *report, int64_t gap_us);
 
-/* Returns the totals so far. They belong to the report. */
+/* Returns the totals so far, which the report owns. */
 const struct replay_totals *replay_report_totals(const struct replay_report *report);
 
 /* Facts that are known only at the end of the replay. */
@@ -88,8 +78,8 @@ struct replay_end {
     const char *first_skipped; /* Why the first skipped row was wrong; "" = no row was skipped. */
 };
 
-/* Writes the text to `out` and ends the JSON. Call it once. ST_IO: JSON or CSV could not be
- * written; if it was the CSV, the JSON is left without its end. */
+/* Writes the text to `out` and ends the JSON. Call it once. ST_IO: the JSON or the CSV could not be
+ * written; the JSON may then lack its end. */
 enum status replay_report_finish(struct replay_report *report, const struct replay_end *end,
                                  FILE *out);
 

@@ -1,8 +1,7 @@
-/* replay_samples: values of one kind (milliseconds or slowdowns) and their percentiles. Up to
- * REPLAY_SAMPLES_KEPT values (about a million) are kept; with more values, all are counted in
- * buckets (quantiles.h, 0.2 % wide), so memory is limited. The reports and comparisons of replays
- * (report.h, comparison.h) have one struct per kind of value; one thread makes every call. A struct
- * of zeros is empty. This part does not interpret the values. */
+/* replay_samples: values of one kind (milliseconds or slowdowns) and their percentiles. Percentiles
+ * of more than REPLAY_SAMPLES_KEPT values come from buckets (quantiles.h, 0.2 % wide), so memory is
+ * limited. report.c and comparison.c own structs; one thread at a time uses a struct. A struct of
+ * zeros is empty. This part does not interpret the values. */
 #ifndef TOOLS_REPLAY_SAMPLES_H
 #define TOOLS_REPLAY_SAMPLES_H
 
@@ -11,18 +10,15 @@
 
 #include <stdint.h>
 
-#define REPLAY_SAMPLES_KEPT (1u << 20)
+#define REPLAY_SAMPLES_KEPT (1u << 20) /* Most values that are kept one by one. */
 
 struct replay_samples {
-    /* [count]: the values, in milliseconds or as slowdowns. NULL before the first value, and when
-     * `quantiles` is used. */
-    double *values;
-    /* Buckets with all values, used if there are more than REPLAY_SAMPLES_KEPT; NULL = not used. */
-    struct quantiles *quantiles;
-    uint64_t capacity; /* Room of `values`. */
-    uint64_t count;    /* Values that were added. */
-    double sum;        /* Sum of all values. */
-    double max;        /* Largest value. */
+    double *values; /* [count]; NULL = no value was added yet, or `quantiles` is used. */
+    struct quantiles *quantiles; /* Buckets with all values; NULL = `values` is used. */
+    uint64_t capacity;           /* Room of `values`. */
+    uint64_t count;              /* Values that were added. */
+    double sum;                  /* Sum of all values. */
+    double max;                  /* Largest value. */
 };
 
 /* All fields are 0 if there are no values. */
@@ -31,7 +27,7 @@ struct replay_percentiles {
     double mean, p50, p90, p99, max;
 };
 
-/* Frees the memory; the struct is empty again. */
+/* Frees the memory. The struct is then empty. */
 void replay_samples_done(struct replay_samples *samples);
 
 /* Adds a value. ST_NO_MEMORY: the value is lost. */

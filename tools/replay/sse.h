@@ -1,8 +1,7 @@
 /* replay_sse: splits a byte stream into server-sent events (WHATWG HTML, section 9.2.6) and passes
- * on the data of each event. Bytes can arrive in pieces of any size. Lines end with LF, CRLF or CR.
- * Comments and fields other than `data` are ignored; several data lines of an event are joined by
- * LF. client.c has one struct per answer, on its caller's thread. This part does not read sockets
- * and does not interpret the data. */
+ * the data of each event to a function. Bytes can arrive in pieces of any size. Lines end with LF,
+ * CRLF or CR. Comments, and fields other than `data`, are ignored. client.c owns the structs; one
+ * thread at a time uses a struct. This part reads no sockets and interprets no data. */
 #ifndef TOOLS_REPLAY_SSE_H
 #define TOOLS_REPLAY_SSE_H
 
@@ -11,12 +10,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Most bytes of an event and of a line, with one byte for the NUL. Events of a token are far
- * smaller; the limit guards against a broken server. */
+/* Most bytes of an event's data, and of a line, with one byte for the NUL. */
 #define REPLAY_SSE_EVENT_BYTES (1u << 20)
 
-/* Receives an event. `data` ends with NUL and is valid during the call. Return false to end the
- * stream. */
+/* Receives the data of an event: `size` bytes and a NUL; data lines are joined by LF. `data` is
+ * valid during the call. Return false to end the stream. */
 typedef bool (*replay_sse_event_fn)(void *self, const char *data, size_t size);
 
 struct replay_sse {
@@ -34,7 +32,7 @@ struct replay_sse {
 
 /* Makes the struct ready for a stream. self: first argument of on_event. */
 void replay_sse_init(struct replay_sse *sse, replay_sse_event_fn on_event, void *self);
-/* Frees the buffers. */
+/* Frees the buffers. The struct then needs replay_sse_init. */
 void replay_sse_done(struct replay_sse *sse);
 
 /* Drops the current event and keeps the memory for the next stream. */
@@ -45,8 +43,8 @@ void replay_sse_reset(struct replay_sse *sse);
  * REPLAY_SSE_EVENT_BYTES. ST_NO_MEMORY: memory runs out. */
 enum status replay_sse_feed(struct replay_sse *sse, const char *bytes, size_t size);
 
-/* Call replay_sse_finish at the end of the stream. It passes on a last event that no empty line
- * ends, as lenient clients do. Errors are those of replay_sse_feed. */
+/* Ends the stream: calls on_event for a last event without an empty line after it. Errors are those
+ * of replay_sse_feed. */
 enum status replay_sse_finish(struct replay_sse *sse);
 
 #endif

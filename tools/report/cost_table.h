@@ -1,11 +1,10 @@
 /* cost_table: how long a batch takes according to the measurements of Splitwise's authors
- * (perf_model.csv). A curve is for one model, hardware and tensor parallelism. Its points are the
- * medians of the prompt and token times for each number of tokens in a batch. Between and beyond
- * the points, the time is interpolated linearly. The length of the context has no influence.
- * Formula: README of the reference results, "Time"; the results agree with the reference except for
- * the last bit. `cleave simulate` and `cleave plan` read their curves on the main thread, before
- * they simulate; after that a curve is constant, and any thread may use it. This part does not read
- * profiles (profile/profile.h); tools/plan/profile.h makes a curve of a profile's times. */
+ * (perf_model.csv). A curve is for one model, hardware and tensor parallelism. Each point has the
+ * medians of the times measured with one number of tokens. Between and beyond the points, times are
+ * linear in the number of tokens. `cleave simulate` and `cleave plan` read curves on the main
+ * thread, before they simulate; after that a curve is constant, and any thread may use it. The
+ * caller owns the curve. This part does not read profiles: tools/plan/profile.h makes curves from a
+ * profile. In these curves, the tokens of a decode step are the context of its one sequence. */
 #ifndef TOOLS_REPORT_COST_TABLE_H
 #define TOOLS_REPORT_COST_TABLE_H
 
@@ -17,18 +16,18 @@
 
 struct cost_curve {
     uint32_t count;                     /* Points of the curve, ≥ 2. */
-    double tokens[COST_TABLE_POINTS];   /* Tokens of a batch, ascending. */
+    double tokens[COST_TABLE_POINTS];   /* Tokens of the batch, ascending. */
     double prompt_s[COST_TABLE_POINTS]; /* Time of a batch of prompts with tokens[i] tokens. */
     /* Time of a decode step with tokens[i] tokens. */
     double token_s[COST_TABLE_POINTS];
 };
 
 /* Reads a CSV file with the columns model, hardware, tensor_parallel, prompt_size, batch_size,
- * prompt_time and token_time (both times in milliseconds), and uses the rows with this model,
- * hardware and tensor parallelism. ST_NOT_FOUND: a column is missing, or these rows give fewer than
- * two points. ST_TOO_LARGE: more than COST_TABLE_POINTS points, or more than 4096 of these rows.
- * ST_INVALID: a wrong value. ST_NO_MEMORY: memory runs out. Other errors are those of csv_open and
- * csv_next. Errors name the file, and the line if a line is wrong; `error` may be NULL. */
+ * prompt_time and token_time (both times in milliseconds). Uses the rows with this model, hardware
+ * and tensor parallelism. ST_NOT_FOUND: a column is missing, or these rows give fewer than two
+ * points. ST_TOO_LARGE: more than COST_TABLE_POINTS points, or more than 4096 of these rows.
+ * ST_INVALID: a wrong value. Other errors are those of csv_open and csv_next. Errors name the file,
+ * and the line if a line is wrong; `error` may be NULL. */
 enum status cost_table_read(const char *path, const char *model, const char *hardware,
                             uint32_t tensor_parallel, struct cost_curve *out, struct error *error);
 

@@ -1,8 +1,8 @@
-/* csv: reads a CSV file row by row, so a file may be larger than memory. Columns are found by their
- * names in the first line that is not empty. Quoting is not supported: a field ends at a comma.
- * Columns after the first CSV_COLUMNS_MAX are ignored. The commands of tools/ read their tables of
- * numbers with this part; one thread at a time uses a struct. It does not read traces: tools/trace/
- * has its own reader. */
+/* csv: reads a CSV file row by row, so a file may be larger than memory. The first line that is not
+ * empty is the header, with the names of the columns. Quoting is not supported: a field ends at a
+ * comma. Only the first CSV_COLUMNS_MAX columns are read. Commands of tools/ use this part, each
+ * struct on one thread at a time. The struct owns the file and its text. Traces have another reader
+ * (tools/trace/). */
 #ifndef TOOLS_REPORT_CSV_H
 #define TOOLS_REPORT_CSV_H
 
@@ -18,7 +18,7 @@
 struct csv {
     FILE *file;
     char path[1024];                    /* Name of the file in errors. */
-    uint64_t line;                      /* Line of the file that was read last, from 1. */
+    uint64_t line;                      /* Number of the line that was read last, from 1. */
     char *text;                         /* The row that was read last, cut into fields. */
     size_t text_capacity;               /* Size of `text` in bytes. */
     uint32_t column_count;              /* Columns of the header, at most CSV_COLUMNS_MAX. */
@@ -29,7 +29,7 @@ struct csv {
 };
 
 /* Opens the file and reads its header. "-" is standard input. ST_IO: the file cannot be read.
- * ST_INVALID: it is empty. ST_NO_MEMORY: memory runs out. After an error nothing is open. */
+ * ST_INVALID: the file has no header. ST_NO_MEMORY. After an error nothing is open. */
 enum status csv_open(struct csv *csv, const char *path, struct error *error);
 void csv_close(struct csv *csv);
 
@@ -41,12 +41,12 @@ enum status csv_column_find(const struct csv *csv, const char *name, uint32_t *c
  * error. *status_out: ST_OK = a row, or the end of the file; ST_IO = an error. */
 bool csv_next(struct csv *csv, enum status *status_out, struct error *error);
 
-/* Reads a field of the current row as a finite number. ST_INVALID: the field is no such number; the
+/* Reads a field of the current row as a number. ST_INVALID: the field is no finite number; the
  * error names file, line and column. */
 enum status csv_number_read(const struct csv *csv, uint32_t column, double *out,
                             struct error *error);
-/* Reads a field of the current row as a whole number up to UINT32_MAX. ST_INVALID: the field is no
- * such number; the error names file, line and column. */
+/* Reads a field of the current row as a whole number. ST_INVALID: the field is no whole number up
+ * to UINT32_MAX; the error names file, line and column. */
 enum status csv_whole_read(const struct csv *csv, uint32_t column, uint32_t *out,
                            struct error *error);
 /* Returns the field's text, valid until the next row is read; "" = the row is too short. */

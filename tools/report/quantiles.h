@@ -1,7 +1,7 @@
 /* quantiles: quantiles of any number of values in constant memory. Values are counted in buckets
- * that are 0.2 % wide. Owners of the struct: the reports and limits of simulations (`cleave
- * simulate`, `plan`) and the samples of `cleave replay`. One thread at a time uses a struct. This
- * part does not keep the values (tools/replay/samples.h does). */
+ * that are 0.2 % wide; the values themselves are not kept. `cleave simulate`, `plan` and `replay`
+ * use this part for times and slowdowns. The caller owns the struct, which one thread at a time may
+ * use. */
 #ifndef TOOLS_REPORT_QUANTILES_H
 #define TOOLS_REPORT_QUANTILES_H
 
@@ -16,13 +16,12 @@ struct quantiles {                       /* All 0 = no values. */
     uint64_t buckets[QUANTILES_BUCKETS]; /* Values in each bucket. */
 };
 
-/* Adds a value ≥ 0. For quantiles_at, values below 1e-6 count as 0, and values above about 1.6e8 as
- * 1.6e8. */
+/* Adds a value ≥ 0. */
 void quantiles_add(struct quantiles *values, double value);
 /* Adds all values of `from` to `into`. */
 void quantiles_merge(struct quantiles *into, const struct quantiles *from);
-/* Returns the value below which a share q (0 to 1) of all values lies, exact to 0.2 %; 0 = no
- * values. */
+/* Returns the value below which a share q (0 to 1) of all values lies, with an error of at most
+ * 0.2 %. Values up to 1e-6 count as 0, and values above 1.6e8 as 1.6e8. 0 = no values. */
 double quantiles_at(const struct quantiles *values, double q);
 /* Returns the exact mean; 0 = no values. */
 double quantiles_mean(const struct quantiles *values);

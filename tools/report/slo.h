@@ -1,15 +1,14 @@
-/* slo: the nine limits of the Splitwise paper (table VI), for the slowdowns of requests at P50, P90
- * and P99 of TTFT, TBT and E2E. A slowdown is a time of a request divided by the time on an idle
+/* slo: the nine limits of the Splitwise paper (table VI): for the slowdowns of TTFT, TBT and E2E,
+ * each at P50, P90 and P99. A slowdown is a time of a request divided by the time on an idle
  * machine:
  *
  *   TTFT / prompt time      TBT / step time
  *   E2E / (prompt time + step time * (tokens of the answer - 1))
  *
- * The prompt time is the time of a batch with only this prompt; the step time is the time of a
- * decode step with as many tokens as the prompt has. The caller gives the idle machine's curve with
- * these times; the paper's idle machine is a DGX-A100. Each simulation of `cleave simulate` and
- * `cleave plan` has its own struct, used by one thread at a time; `cleave replay` compares its
- * slowdowns with slo_limits. Limits in milliseconds are not here (tools/replay/report.h). */
+ * The prompt time is cost_curve_prompts_s of the prompt's tokens, with the curve of the idle
+ * machine. The step time is cost_curve_decodes_s of the prompt's tokens, with this curve. The
+ * paper's idle machine is a DGX-A100. `cleave simulate`, `plan` and `replay` use this part, each
+ * struct on one thread at a time. Limits in milliseconds are not here (tools/replay/report.h). */
 #ifndef TOOLS_REPORT_SLO_H
 #define TOOLS_REPORT_SLO_H
 
@@ -22,11 +21,11 @@ enum slo_measure { SLO_TTFT, SLO_TBT, SLO_E2E, SLO_MEASURES };
 
 #define SLO_QUANTILES 3 /* P50, P90 and P99. */
 
-/* The slowdowns of the requests so far. All fields are 0 at first, except the reference. */
+/* The slowdowns of the requests so far. All fields are 0 at first, except `reference`. */
 struct slo {
     /* Curve of the idle machine; belongs to the caller. NULL = nothing is counted. */
     const struct cost_curve *reference;
-    /* Time of a request / its time on the idle machine. */
+    /* TTFT, TBT and E2E of the requests, each divided by the time on the idle machine. */
     struct quantiles slowdowns[SLO_MEASURES];
 };
 
@@ -42,8 +41,8 @@ extern const double slo_limits[SLO_MEASURES][SLO_QUANTILES];
  * request's tokens; 0 = the answer has one token. */
 void slo_request_add(struct slo *slo, uint32_t prompt_tokens, uint32_t output_tokens, double ttft_s,
                      double tbt_s, double e2e_s);
-/* Returns true if each slowdown of a request that is done is below its entry of `limits`. Requires
- * slo->reference. */
+/* Returns true if each slowdown of a request that is done is below its limit. The parameters are
+ * those of slo_request_add. Requires slo->reference. */
 bool slo_request_is_below(const struct slo *slo, uint32_t prompt_tokens, uint32_t output_tokens,
                           double ttft_s, double tbt_s, double e2e_s,
                           const double limits[SLO_MEASURES]);

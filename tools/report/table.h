@@ -1,8 +1,8 @@
-/* table: a table with aligned columns, as Markdown for a page, or plain for a terminal. It is
- * filled cell by cell and row by row, beginning with the heads of the columns, and printed at the
- * end. Commands that print tables (tools/, bench/) call it; one thread at a time uses a table. A
- * table has a fixed size: text that does not fit is cut, and cells that do not fit are dropped. It
- * does not interpret the texts. */
+/* table: a table with aligned columns, as Markdown for a page, or plain for a terminal. The caller
+ * adds the cells row by row, the heads of the columns first, and then prints the table. Commands of
+ * tools/ and bench/ use this part. The caller owns the struct, which one thread at a time may use.
+ * The size is fixed: text that does not fit is cut, and cells that do not fit are dropped. Texts
+ * are not escaped. */
 #ifndef TOOLS_REPORT_TABLE_H
 #define TOOLS_REPORT_TABLE_H
 
@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 #define TABLE_COLUMNS_MAX 12
-#define TABLE_ROWS_MAX    96 /* With the row of heads. */
+#define TABLE_ROWS_MAX    96 /* Including the row of heads. */
 #define TABLE_CELL_BYTES  48
 
 struct table {
@@ -27,7 +27,7 @@ void table_init(struct table *table, uint32_t columns);
 void table_cell_add(struct table *table, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Prints the cells with two blanks between columns, for a terminal; all cells are left-aligned. */
+/* Prints the table for a terminal, with two blanks between columns and all cells left-aligned. */
 void table_print_plain(const struct table *table, FILE *file);
 
 /* Prints the table as Markdown; the first column is left-aligned, the others right-aligned. */

@@ -1,9 +1,9 @@
 /* hardware: a kind of machine, as described by a file such as those in deploy/hardware/: cost,
  * power, memory, link, and the source of its times. The times come from the rows of a table of
  * measurements (cost_table.h), from a device of a profile, or from several devices of a profile,
- * over which the layers are split (machine_split.h). `cleave simulate` and `cleave plan` call
- * hardware_find and hardware_read on the main thread, at the start; after that the struct is
- * constant. This part reads no times and no lists of devices. */
+ * over which the layers are split (machine_split.h). `cleave simulate` and `cleave plan` own the
+ * struct, and call the functions on the main thread; after that the struct is constant. This part
+ * reads no times and no lists of devices. */
 #ifndef TOOLS_SIMULATE_HARDWARE_H
 #define TOOLS_SIMULATE_HARDWARE_H
 
@@ -25,24 +25,23 @@ struct hardware {
     double link_bytes_per_s; /* Rate at which KV is sent and received; 0 = not given. */
     /* Value of the table's column "hardware"; empty = the times come from a profile. */
     char table_hardware[32];
-    /* Number of ranks. With a table: the ranks for which the table's times hold, > 0. With
-     * "device": the ranks of the machine; 0 counts as 1. With several devices: 0. */
+    /* Number of ranks. With a table: > 0. With a device of a profile: 0 counts as 1. With several
+     * devices: 0. */
     uint32_t tensor_parallel;
     char device[32];  /* Kind of the profile's device; empty = a table, or several devices. */
     uint32_t threads; /* Threads of the profile's device; 0 = not given. */
     char host[LIMIT_ADDRESS_BYTES]; /* Host of the profile's device; empty = any. */
     /* The machine has several devices; partition_cluster_of_machine reads them. */
     bool has_devices;
-    bool has_links; /* The file has the links between its devices. */
+    bool has_links; /* The file has links between the devices. */
     /* Memory that each of several devices needs besides weights and KV; 0 = the default. */
     uint64_t workspace_bytes;
 };
 
-/* Finds a hardware file. If there is no file at `path` and `path` is relative, looks up the last
- * part of `path`, with or without ".json", in share/cleave/hardware of the installed program:
- * "h100" and "deploy/hardware/h100.json" both mean share/cleave/hardware/h100.json. Writes the
- * found file's path to `out`; if no file is found, writes `path`, so that hardware_read reports it.
- */
+/* Finds a hardware file and stores its path. If there is no file at a relative `path`, looks up the
+ * last part of `path` in share/cleave/hardware of the installed program, with ".json" added if it
+ * is missing: "h100" and "deploy/hardware/h100.json" both mean share/cleave/hardware/h100.json. If
+ * no file is found, stores `path`. */
 void hardware_find(const char *path, char out[LIMIT_PATH_BYTES]);
 /* Reads the file into *out, which stays as it is on an error. Returns ST_INVALID if the file is
  * missing or wrong; the error names file, key and what was wanted. */

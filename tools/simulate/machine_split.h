@@ -1,9 +1,9 @@
 /* machine_split: finds which layers each device of a machine with several devices runs (hardware.h,
  * "devices"). The partitioner (tools/partition/solver/partition.h) finds the split with the most
- * tokens per second within a latency limit. This part describes the machine to the partitioner, and
- * tries several numbers of sequences if the caller's goal leaves the number open. `cleave simulate`
- * and `cleave plan` find each split on the main thread; after that the split is constant, and any
- * thread may read it. This part reads no files and simulates nothing. */
+ * tokens per second within a latency limit. This part describes the machine to the partitioner.
+ * `cleave simulate` and `cleave plan` own the splits, and find them on the main thread; after that
+ * a split is constant, and any thread may read it. This part reads no files and simulates
+ * nothing. */
 #ifndef TOOLS_SIMULATE_MACHINE_SPLIT_H
 #define TOOLS_SIMULATE_MACHINE_SPLIT_H
 
@@ -18,46 +18,44 @@ struct machine_split_goal {
     uint32_t micro_batch;   /* Tokens of one micro-batch of the prompt. */
     uint32_t context;       /* Context of a typical request while it decodes. */
     /* Sequences that decode together. 0 = machine_split_find chooses the power of two with the most
-     * tokens per second, at most batch_max and at most what the KV memory holds; for a prompt
-     * machine, or if no split keeps the limit, it chooses 1. */
+     * tokens per second; it chooses 1 for a prompt machine, or if no split keeps the limit. */
     uint32_t batch;
-    uint32_t batch_max; /* Used only if batch is 0. */
+    uint32_t batch_max; /* Most sequences that machine_split_find may choose. */
     double limit_ms;    /* Limit of TTFT (prompt machine) or of a decode step; 0 = none. */
     uint64_t kv_bytes;  /* KV memory of all layers together. */
 };
 
 struct machine_split {
-    struct partition_cluster cluster; /* One host: the machine, with its devices joined to ranks. */
-    /* The goal, in the partitioner's terms; limit_ms is 0 if no split keeps the goal's limit. */
+    struct partition_cluster cluster; /* One host: the machine. Devices may be joined to ranks. */
+    /* The work for the partitioner; limit_ms = 0 if no split keeps the goal's limit. */
     struct partition_work work;
     struct partition_costs costs;    /* Times and memory of the layers on each device. */
     struct partition_plan plan;      /* The split. */
     struct profile_link device_link; /* Link between the devices. */
-    struct partition_result result;  /* Pointers to the profile and the fields above (printing). */
+    struct partition_result result;  /* The split for partition_print; points into this struct. */
 };
 
-/* Returns a goal with these values; the other fields have the defaults of `cleave partition`. */
+/* Returns a goal with these values, and with the defaults of `cleave partition` in the other
+ * fields. */
 struct machine_split_goal machine_split_goal_default(bool prompt, uint32_t micro_batch,
                                                      uint64_t kv_bytes);
 
 /* Finds the best split within goal->limit_ms. If no split keeps the limit, finds the best split
- * without a limit. Tries the devices as they are, and joined to devices of every number of ranks
- * that the profile has. `cluster` has the machine's devices and links
- * (partition_cluster_of_machine) and is copied; of `hardware`, only workspace_bytes is used. The
- * caller closes *out. Requires that the profile outlives the split. ST_INVALID: the layers do not
- * fit into the memory of the devices. ST_TOO_LARGE: there are too many devices, or a time is too
- * long. ST_NO_MEMORY: memory runs out. */
+ * without a limit. Also tries to join several devices to one device with ranks that the profile
+ * has. cluster: the machine's devices and links (partition_cluster_of_machine), which are copied.
+ * hardware: only workspace_bytes is used. The caller closes *out. The profile must outlive *out.
+ * ST_INVALID: the layers do not fit into the memory of the devices. ST_TOO_LARGE: there are too
+ * many devices, or a time is too long. ST_NO_MEMORY. */
 enum status machine_split_find(const struct hardware *hardware,
                                const struct partition_cluster *cluster,
                                const struct profile *profile, const struct machine_split_goal *goal,
                                struct machine_split **out, struct error *error);
 void machine_split_close(struct machine_split *split); /* NULL is fine. */
 
-/* Returns true if both splits have equal stages: equal layers on an equal number of devices of one
- * kind. */
+/* Returns true if the stages of both splits have equal layers, devices and replicas. */
 bool machine_split_equals(const struct machine_split *a, const struct machine_split *b);
-/* Sets the stages in *out, their devices, each device's speed (to 1) and the link between devices;
- * leaves the other fields alone. The link is a pointer into the split, which must outlive *out. */
+/* Sets the stages, devices, speeds and stage_link of *out, and leaves its other fields alone.
+ * *out points into the split, which must outlive *out. */
 void machine_split_cost(const struct machine_split *split, struct sim_cost *out);
 /* Returns the sum of the threads of all devices that have stages. */
 uint32_t machine_split_threads(const struct machine_split *split);

@@ -1,8 +1,7 @@
 /* replay_log: reads a gateway's event log (events/event_text.h), gives the logged events to new
  * schedulers (one for each version of the model), and checks whether they make the logged
- * decisions. So past decisions can be studied, and a changed scheduler can be tested with a real
- * log. `cleave simulate` (simulate_main.c) calls it on the main thread. This part simulates no
- * machine and prints nothing. */
+ * decisions. `cleave simulate` calls it on the main thread. This part simulates no machine and
+ * prints nothing. */
 #ifndef TOOLS_SIMULATE_REPLAY_LOG_H
 #define TOOLS_SIMULATE_REPLAY_LOG_H
 
@@ -24,8 +23,8 @@ struct replay_log_totals {
     uint64_t lost;      /* Actions that report a request as lost. */
     uint64_t differing; /* Lines for which the scheduler decided something else. */
     uint64_t skipped;   /* Lines that were skipped because earlier lines are missing in the log. */
-    int64_t first_us;   /* Time of the first of `events`; 0 = none. */
-    int64_t last_us;    /* Time of the last of `events`; 0 = none. */
+    int64_t first_us;   /* Time of the first line that is counted in `events`; 0 = none. */
+    int64_t last_us;    /* Time of the last line that is counted in `events`; 0 = none. */
 };
 
 struct replay_log_calls { /* What replay_log reports while it reads. */
@@ -35,11 +34,11 @@ struct replay_log_calls { /* What replay_log reports while it reads. */
     void *self; /* First argument of `differs`. */
 };
 
-/* Reads `file` to its end. calls: NULL = do not report. `name` is the file's name in errors.
- * ST_INVALID, with the line's number: the line is not a line of an event log, names an impossible
- * machine or request, or contradicts earlier lines. A last line without its end, which a gateway
- * was writing when it died, is no error. Other errors: ST_IO, ST_NO_MEMORY, and options that the
- * scheduler refuses. *out is written also after an error, unless memory runs out at the start. */
+/* Reads `file` to its end. name: the file's name in errors. calls: NULL = do not report.
+ * ST_INVALID: a line is not a line of an event log, names an impossible machine or request, or
+ * contradicts earlier lines. An incomplete last line is no error. Other errors: ST_IO,
+ * ST_NO_MEMORY, and options that the scheduler refuses. *out is set also after an error, unless
+ * memory runs out at the start. */
 enum status replay_log(FILE *file, const char *name, const struct replay_log_calls *calls,
                        struct replay_log_totals *out, struct error *error);
 

@@ -1,8 +1,7 @@
-/* sim_cache: the free KV blocks of a simulated machine, as a queue in the order in which they are
- * used again (as in kvcache/kv_prefix.h: the least recently used first). Blocks that still hold KV
- * of a request that may return form a run with a number. All other blocks are unnamed.
- * sim_machine_kv.c calls this part on the simulation's one thread. It knows no requests and no
- * block ids. */
+/* sim_cache: the free KV blocks of a simulated machine, as a queue: the least recently used blocks
+ * are used again first. Blocks that still hold KV of a request that may return form a run with a
+ * number. All other blocks are unnamed. A simulated machine owns the struct, and calls the
+ * functions on the thread of the simulation. This part knows no requests and no block ids. */
 #ifndef TOOLS_SIMULATE_SIM_CACHE_H
 #define TOOLS_SIMULATE_SIM_CACHE_H
 
@@ -10,8 +9,8 @@
 
 #include <stdint.h>
 
-/* The number of a run; 0 = none. A run ends when it has lost its last block; after that, its number
- * means an empty run. */
+/* The number of a run; 0 = none. A run ends with its last block; after that, the number means an
+ * empty run. */
 typedef uint64_t sim_cache_id;
 
 struct sim_cache_run; /* Defined in sim_cache.c. */
@@ -30,7 +29,7 @@ struct sim_cache {
 
 /* Opens a queue of `blocks` unnamed blocks. Returns ST_NO_MEMORY on failure. */
 enum status sim_cache_open(struct sim_cache *cache, uint32_t blocks);
-void sim_cache_close(struct sim_cache *cache); /* All zeros are fine. */
+void sim_cache_close(struct sim_cache *cache); /* A struct of zeros is fine. */
 
 /* Takes the first `count` blocks of the queue. Requires that the queue has `count` blocks. */
 void sim_cache_take(struct sim_cache *cache, uint32_t count);
@@ -38,13 +37,13 @@ void sim_cache_take(struct sim_cache *cache, uint32_t count);
 void sim_cache_add(struct sim_cache *cache, uint32_t count);
 /* Begins an empty run, which sim_cache_fill fills later. Returns 0 if memory runs out. */
 sim_cache_id sim_cache_begin(struct sim_cache *cache);
-/* Adds `count` blocks at the end of the queue, as the blocks of a run that has begun and is empty.
+/* Adds `count` blocks at the end of the queue, as the blocks of a run that sim_cache_begin began.
  * If the run was forgotten, the blocks are unnamed. count = 0 ends the run. */
 void sim_cache_fill(struct sim_cache *cache, sim_cache_id id, uint32_t count);
-/* Returns the blocks that the run still has. */
+/* Returns the number of blocks that the run still has. */
 uint32_t sim_cache_count(const struct sim_cache *cache, sim_cache_id id);
-/* Takes all blocks of the run, which ends the run. Returns their number; 0, with nothing changed,
- * if the run has no blocks. */
+/* Takes all blocks of the run, which ends the run, and returns their number. Does nothing and
+ * returns 0 if the run has no blocks. */
 uint32_t sim_cache_take_run(struct sim_cache *cache, sim_cache_id id);
 /* Ends the run: its blocks become unnamed and keep their place in the queue. */
 void sim_cache_forget(struct sim_cache *cache, sim_cache_id id);

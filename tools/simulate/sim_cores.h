@@ -1,11 +1,11 @@
 /* sim_cores: the cores of one host that all simulated machines share. As on a real host
  * (host/turns.h), the machines take turns: the machine that has waited longest is next. While
  * another machine waits, a turn ends with the layer during which the time slice ends. Without turns
- * all machines compute at once, each more slowly if they have more threads together than there are
- * cores. Machines that compute at the same time slow each other down, because they share memory and
- * caches. A machine computes one batch at a time. Each simulation (sim_run) owns the struct and
- * calls the functions on its one thread. They read no clock: the caller passes the virtual time in
- * seconds, and how long a batch takes. */
+ * all machines compute at once, more slowly if they have more threads together than there are
+ * cores. Machines that compute at the same time also slow each other down, because they share
+ * memory and caches. A machine computes one batch at a time. A simulation (sim_run.h) owns the
+ * struct, and calls the functions on one thread. The functions read no clock: the caller passes the
+ * virtual time in seconds. */
 #ifndef TOOLS_SIMULATE_SIM_CORES_H
 #define TOOLS_SIMULATE_SIM_CORES_H
 
@@ -17,16 +17,16 @@
 
 /* The work of a batch. */
 struct sim_cores_work {
-    double work_s;        /* Time on a machine that is not disturbed. */
+    double work_s;        /* Time while no other machine computes. */
     double busy_slowdown; /* ≥ 1: slowdown when other machines compute on all other cores. */
     uint32_t layers;      /* ≥ 1: number of layers, equally long. */
-    /* True: the batch has prompt tokens. False: only decodes; slices are SCHED_DECODE_TURNS times
-     * as long. */
-    bool prompts;
-    double turn_s; /* Length of the batch's turns; 0 = the length that sim_cores_init was given. */
+    bool prompts;         /* True: the batch has prompt tokens. False: only decodes. */
+    /* Length of the batch's turns. 0 = the length for sim_cores_init, SCHED_DECODE_TURNS times as
+     * long for a batch without prompts. */
+    double turn_s;
 };
 
-/* IDLE = the machine has no batch. WAITS = its batch waits for a turn. COMPUTES = its batch is
+/* IDLE = the machine has no batch. WAITS = the batch waits for a turn. COMPUTES = the batch is
  * computed. */
 enum sim_cores_state { SIM_CORES_IDLE, SIM_CORES_WAITS, SIM_CORES_COMPUTES };
 
@@ -50,28 +50,28 @@ struct sim_cores {
     struct sim_cores_machine machines[SCHED_MACHINES_MAX];
 };
 
-/* Makes idle machines. turn_ms: scheduler/turn_ms, or 0 if all threads fit the cores; 0 = no turns.
- * With CONFIG_AUTO each batch says how long its turns are. threads[machine_count]: threads of each
- * machine; 0 counts as 1, and with turns more threads than cores count as the number of cores. */
+/* Makes idle machines. turn_ms: scheduler/turn_ms; 0 = no turns. With CONFIG_AUTO, the turn_s of
+ * each batch must be set. threads[machine_count]: threads of each machine. 0 threads count as 1.
+ * With turns, more threads than cores count as the number of cores. */
 void sim_cores_init(struct sim_cores *c, uint32_t cores, uint32_t turn_ms, const uint32_t *threads,
                     uint32_t machine_count);
 
 /* Begins a batch. Requires that the machine has none. */
 void sim_cores_batch_begin(struct sim_cores *c, uint32_t machine, double now_s,
                            const struct sim_cores_work *work);
-/* Returns the sum of the durations of the latest decode steps of all other machines that began a
- * decode step in the last second (turns_other_steps_us of host/turns.h). */
+/* Returns the sum of work_s of the latest decode steps of all other machines that began a decode
+ * step in the last second. */
 double sim_cores_steps_s(const struct sim_cores *c, uint32_t machine, double now_s);
-/* Ends the machine's batch, because it is computed or the machine is gone. Does nothing if the
- * machine has no batch. */
+/* Ends the machine's batch, because the batch is computed or the machine is gone. Does nothing if
+ * the machine has no batch. */
 void sim_cores_batch_end(struct sim_cores *c, uint32_t machine, double now_s);
-/* Stores the time when the machine's batch or its turn ends if nothing else happens before. Returns
- * false if the machine waits or has no batch. sim_cores_batch_begin, sim_cores_batch_end and
- * sim_cores_turn_end can change this time for all machines. */
+/* Stores when the machine's batch or turn ends. Returns false if the machine waits or has no batch.
+ * sim_cores_batch_begin, sim_cores_batch_end and sim_cores_turn_end can change this time for all
+ * machines. */
 bool sim_cores_due(const struct sim_cores *c, uint32_t machine, double *at_s);
-/* Call this function at the time that sim_cores_due stored. Returns true if the batch is computed;
- * then call sim_cores_batch_end. Returns false if only the turn is over: the machine then waits for
- * its next turn. */
+/* Call this function at the time that sim_cores_due stored. Returns true if the batch is computed:
+ * then call sim_cores_batch_end. Returns false if only the turn is over: the machine waits for the
+ * next turn. */
 bool sim_cores_turn_end(struct sim_cores *c, uint32_t machine, double now_s);
 
 #endif

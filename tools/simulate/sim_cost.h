@@ -1,27 +1,25 @@
-/* sim_cost: how long a machine takes for a batch. The times come from a table (cost_table.h: they
- * depend on the number of tokens, not on the context), or from a profile (profile/profile.h: they
- * depend on tokens and context, stage by stage). sim_host.c and machine_split.c fill the struct
- * before a simulation; after that the struct is constant. The simulated machines and the transfers
- * of KV (sim_machine*.c, sim_run*.c) read it, on the thread of their simulation. The functions know
- * no queues, blocks or shared cores. */
+/* sim_cost: how long a machine takes for a batch. The times come from a table (cost_table.h), where
+ * they depend on the number of tokens, or from a profile (profile/profile.h), where they also
+ * depend on context and stage. The struct owns nothing. sim_host.h fills the struct before a
+ * simulation; after that it is constant, and any thread may read it. The functions know no queues,
+ * blocks or shared cores. */
 #ifndef TOOLS_SIMULATE_SIM_COST_H
 #define TOOLS_SIMULATE_SIM_COST_H
 
 #include "profile/profile.h"
 #include "tools/report/cost_table.h"
 
-/* Time between two batches that a profile does not contain: receiving and sending tokens, choosing
- * the next batch, waking threads. Measured: at 311 decode steps per second, the engine computes for
- * 99.1 % of the time. This time is not added with several stages, because the first stage computes
- * the next batch meanwhile. */
+/* Time between two batches of a machine with one stage, which a profile does not contain: receiving
+ * and sending tokens, choosing the next batch, waking threads. Measured: at 311 decode steps per
+ * second, the engine computes for 99.1 % of the time. */
 #define SIM_COST_BATCH_S 30e-6
 
-/* A stage: the layers from `first` to last - 1, on each of its replicas. */
+/* A stage, whose layers are on each of its replicas. */
 struct sim_cost_stage {
-    uint32_t first;
-    uint32_t last;
-    uint32_t first_device; /* Index in `devices` of the first replica; the others follow. */
-    uint32_t replica_count;
+    uint32_t first;         /* First layer. */
+    uint32_t last;          /* Layer after the last layer; 0 = times of the table. */
+    uint32_t first_device;  /* Index in `devices` of the first replica; the others follow. */
+    uint32_t replica_count; /* ≥ 1. */
 };
 
 struct sim_cost {
@@ -38,26 +36,26 @@ struct sim_cost {
     uint32_t speeds[LIMIT_STAGE_PROCESSES];
     uint32_t layer_count;    /* ≥ 1: number of pieces in which KV is sent. */
     uint64_t kv_layer_bytes; /* KV bytes of a token in one layer. */
-    /* KV bytes of a token in one block. A block has one layer of each row (layer_groups_rows). */
+    /* KV bytes of a token in a block, which has the layers of one layer group. */
     uint64_t kv_block_token_bytes;
     struct layer_groups groups; /* Which layers have a window. */
     uint32_t windowed_layers;   /* Number of layers with a window. */
 };
 
-/* Returns the seconds that a replica of a stage computes for the batch. With a
- * profile, this is the time of profile_stage_us, plus SIM_COST_BATCH_S if there is one stage. With
- * a table, prompts and decodes together cost 1.1 times a prompt of the same number of tokens. */
+/* Returns the seconds that a replica of a stage computes for the batch; with a profile and one
+ * stage, including SIM_COST_BATCH_S. With a table, a batch of prompts and decodes takes 1.1 times
+ * as long as prompts with equally many tokens. */
 double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, uint32_t replica,
                         const struct profile_work *work);
-/* Returns the slowdown (≥ 1) of the batch while other machines compute on all other cores; 1 also
- * if the slowdown was not measured. */
+/* Returns the slowdown (≥ 1) of the batch while other machines compute on all other cores; 1 if the
+ * slowdown was not measured. */
 double sim_cost_busy_slowdown(const struct sim_cost *cost, const struct profile_work *work);
-/* Returns the bytes of the KV of the tokens [first, end) in layers without a window, and of the
- * tokens [window_first, end) in layers with a window. */
+/* Returns the bytes of KV of the tokens first … end - 1 in layers without a window, and of the
+ * tokens window_first … end - 1 in layers with a window. */
 uint64_t sim_cost_kv_bytes(const struct sim_cost *cost, uint32_t first, uint32_t end,
                            uint32_t window_first);
-/* Returns the seconds in which the batch's activations move to the next stage; 0 without a profile
- * or without stage_link. */
+/* Returns the seconds in which the batch's activations move to the next stage; 0 without profile or
+ * stage_link. */
 double sim_cost_between_s(const struct sim_cost *cost, const struct profile_work *work);
 
 #endif

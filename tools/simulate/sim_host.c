@@ -34,25 +34,6 @@ static void profile_host(const struct profile *profile, const struct profile_dev
     out->link_latency_s = link->latency_us / 1e6;
 }
 
-/* threads 0 is a thread per core in a config: the device with the most measured threads. */
-static const struct profile_device *device_find(const struct profile *profile, const char *kind,
-                                                uint32_t threads, uint32_t ranks, const char *host)
-{
-    const struct profile_device *device =
-        profile_device_find_on(profile, kind, threads, ranks, host);
-    if (device == NULL)
-        device = profile_device_find_on(profile, kind, 0, ranks, host);
-    if (device != NULL || threads > 0)
-        return device;
-    for (uint32_t i = 0; i < profile->device_count; i++) {
-        const struct profile_device *d = &profile->devices[i];
-        if (strcmp(d->kind, kind) == 0 && d->threads > threads && d->ranks == ranks &&
-            (host[0] == 0 || strcmp(d->host, host) == 0))
-            threads = d->threads;
-    }
-    return profile_device_find_on(profile, kind, threads, ranks, host);
-}
-
 static enum status device_missing(const char *kind, uint32_t threads, uint32_t ranks,
                                   const char *host, struct error *error)
 {
@@ -89,8 +70,7 @@ static enum status layers_split(const struct profile *profile, const struct conf
         stage_costs_by_weights(machine, stages, layers, profile->model.vocabulary_layers, &costs);
     } else {
         enum status status =
-            stage_costs_by_profile(config, machine, stages, out->cost.devices[0]->threads, profile,
-                                   "the profile", &costs, error);
+            stage_costs_by_profile(config, machine, stages, profile, "the profile", &costs, error);
         if (status != ST_OK)
             return status;
     }
@@ -123,7 +103,7 @@ static const struct profile_device *stage_device(const struct profile *profile,
     const char *host = host_of(profile, machine);
     uint32_t threads = stage->threads > 0 ? stage->threads * stage->ranks : machine->threads;
     const struct profile_device *device =
-        device_find(profile, stage->device, threads, stage->ranks, host);
+        profile_device_find_default(profile, stage->device, threads, stage->ranks, host);
     if (device == NULL)
         device_missing(stage->device, threads, stage->ranks, "", error);
     return device;
@@ -180,8 +160,9 @@ static enum status machine_fill(const struct profile *profile, const struct conf
     const char *host = host_of(profile, machine);
     config_stages(machine, &stages);
     const struct profile_device *device =
-        stages.count > 0 ? stage_device(profile, machine, &stages.stages[0], error)
-                         : device_find(profile, machine->device, machine->threads, 1, host);
+        stages.count > 0
+            ? stage_device(profile, machine, &stages.stages[0], error)
+            : profile_device_find_default(profile, machine->device, machine->threads, 1, host);
     if (device == NULL)
         return stages.count > 0 ? ST_NOT_FOUND
                                 : device_missing(machine->device, machine->threads, 1, "", error);
@@ -226,8 +207,8 @@ const struct profile_device *sim_hosts_device(const struct profile *profile,
                                               const struct hardware *hardware, struct error *error)
 {
     const uint32_t ranks = hardware->tensor_parallel > 1 ? hardware->tensor_parallel : 1;
-    const struct profile_device *device =
-        device_find(profile, hardware->device, hardware->threads, ranks, hardware->host);
+    const struct profile_device *device = profile_device_find_default(
+        profile, hardware->device, hardware->threads, ranks, hardware->host);
     if (device == NULL)
         device_missing(hardware->device, hardware->threads, ranks, hardware->host, error);
     return device;

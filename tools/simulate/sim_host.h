@@ -1,9 +1,8 @@
 /* sim_host: the machines of a simulated cluster and the facts about them: times, memory, links. A
- * sim_host is one machine, not a computer. The machines come from a config file, with the times of
- * a profile, or are given as a number of machines of each kind of hardware. `cleave simulate` fills
- * a struct sim_hosts on the main thread; `cleave plan` fills one for each simulation, on the thread
- * of this simulation. A simulation does not change the struct. The machines' state during a
- * simulation is in sim_machine.h. */
+ * sim_host is one machine, not a computer. The machines come from a config file, or are given as a
+ * number of machines of each kind of hardware. `cleave simulate` and `cleave plan` own and fill a
+ * struct sim_hosts, on the thread of the simulation. A simulation does not change the struct: the
+ * state of its machines is in sim_machine.h. */
 #ifndef TOOLS_SIMULATE_SIM_HOST_H
 #define TOOLS_SIMULATE_SIM_HOST_H
 
@@ -18,18 +17,18 @@ struct sim_host {
     char name[LIMIT_NAME_BYTES];
     enum pool home;
     struct sim_cost cost;
-    /* Number of blocks that the KV memory has room for, times kv/block_tokens. A token needs a
-     * block in each layer group (common/layer_groups.h). */
+    /* Size of the KV memory in tokens of one layer group. A token of a request needs room in each
+     * layer group (common/layer_groups.h). */
     uint64_t kv_tokens;
-    /* Number of copies of a token's KV in the machine's memory: one in each rank that has the whole
-     * KV (profile->model.kv_copied). 0 and 1 both mean one copy. */
+    /* Number of ranks that each hold the whole KV (profile->model.kv_copied); 0 or 1 = the KV is in
+     * the machine's memory once. */
     uint32_t kv_copies;
     /* Rate of KV in each direction, to machines on the same host; 0 = KV takes no time. */
     double link_bytes_per_s;
     double link_latency_s; /* Latency to machines on the same host. */
     bool link_given;  /* link_bytes_per_s is the hardware file's rate, to machines on any host. */
     uint32_t threads; /* Threads, for machines that share the cores of a host; 0 = not known. */
-    /* Micro-batch size that the profile gives for a machine with stages; 0 = that of the config. */
+    /* Micro-batch size that the profile gives for a machine with stages; 0 = use the config's. */
     uint32_t micro_batch_tokens;
     const struct hardware *hardware; /* NULL = the machine comes from a config. */
 };
@@ -55,22 +54,21 @@ struct sim_hosts {
     uint32_t context_tokens;
 };
 
-/* Adds the machines of the config, with the profile's times of their devices. Returns ST_USAGE if
- * hosts->profile is NULL. Other errors name the machine and what the profile lacks. */
+/* Adds the machines of the config, with the times of hosts->profile. ST_USAGE: hosts->profile is
+ * NULL. Other errors name the machine. */
 enum status sim_hosts_of_config(struct sim_hosts *hosts, const struct config *config,
                                 struct error *error);
 
-/* Adds machines. `spec` is COUNT:POOL:FILE, e.g. "25:prompt:deploy/hardware/h100.json". If the
- * hardware file names rows of a table, the file `table` (perf_model.csv) has the times, in the rows
- * of `model` (such as "bloom-176b"); otherwise hosts->profile has the times. If a machine has
- * several devices, its layers are split with the defaults of `cleave partition`, but with the
- * config's micro-batch, and with the KV memory of the hardware file or the config. */
+/* Adds machines. `spec` is COUNT:POOL:FILE, e.g. "25:prompt:deploy/hardware/h100.json". The times
+ * come from hosts->profile or, if the hardware file names rows of a table, from the file `table`
+ * (perf_model.csv), for the model `model` (such as "bloom-176b"). The layers of a machine with
+ * several devices are split with the defaults of `cleave partition`, except that the micro-batch is
+ * the config's and the KV memory that of the hardware file or of the config. */
 enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char *table,
                           const char *model, const struct config *config, struct error *error);
 
-/* Adds `count` machines of a kind whose times are in hosts->profile. split: the machines' layer
- * split; NULL = each machine has one device. Requires that `hardware` and `split` outlive the
- * hosts. */
+/* Adds `count` machines of a kind, with the times of hosts->profile. split: layer split of each
+ * machine; NULL = each machine has one device. `hardware` and `split` must outlive *hosts. */
 enum status sim_hosts_add_kind(struct sim_hosts *hosts, uint32_t count, enum pool pool,
                                const struct hardware *hardware, const struct machine_split *split,
                                const struct config *config, struct error *error);
@@ -90,11 +88,11 @@ struct sim_link {
     double latency_s;
 };
 
-/* Returns the link between two machines. For machines on different hosts, the link is the one that
- * the profile has measured between the hosts, limited by the rates of hardware files. For machines
- * on one host, or if the profile has no such link, the link has the rate of the slower machine's
- * link (0 if the link of `from` has no rate) and the latency of machine `from`. The rate counts the
- * KV of a token once, although each copy that machine `to` stores (kv_copies) crosses the link. */
+/* Returns the link between two machines. Between hosts, this is the profile's link between the two
+ * hosts, limited by the rates of hardware files. On one host, or if the profile has no such link,
+ * the rate is that of the slower machine (0 if machine `from` has no rate), and the latency that of
+ * machine `from`. The rate is divided by the number of copies that machine `to` stores
+ * (kv_copies). */
 struct sim_link sim_hosts_link(const struct sim_hosts *hosts, uint32_t from, uint32_t to);
 
 /* Frees the splits and closes the profile. */

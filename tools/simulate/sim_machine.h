@@ -1,10 +1,9 @@
 /* sim_machine: one machine of a simulated cluster. It runs the server's machine-level scheduler
  * (sched_machine) and the server's policy for KV blocks (sched_memory), and simulates their
- * effects: the number of free blocks, and the batches in flight through the machine's stages. The
- * loop of a simulation (sim_run*.c) owns the machines, calls them on its one thread and passes the
- * virtual time. A machine reports through callbacks; a callback may remove tasks, keep or forget
- * KV, and call sim_machine_mixed_set, but must not add tasks, give blocks, or begin or end a batch.
- * Not simulated here: quarantine (a request that ends frees its blocks at once), transfers of KV
+ * effects: the number of free blocks, and the batches in flight through the machine's stages. A
+ * simulation (sim_run.h) owns its machines, calls them on one thread and passes the virtual time. A
+ * callback may remove tasks, keep or forget KV, and call sim_machine_mixed_set; it must not add
+ * tasks, grant blocks, or begin or end a batch. Not simulated here: quarantine, transfers of KV
  * (sim_run_kv.c), and shared cores (sim_cores.h). */
 #ifndef TOOLS_SIMULATE_SIM_MACHINE_H
 #define TOOLS_SIMULATE_SIM_MACHINE_H
@@ -17,17 +16,18 @@
 
 struct sim_machine;
 
-/* A chunk of a prompt that ran from begin_s to end_s. */
+/* A computed chunk of a prompt. */
 struct sim_chunk {
     uint32_t request;
     uint32_t first_token; /* Position of the chunk in the prompt. */
     uint32_t tokens;
-    bool ends; /* The prompt's last chunk. */
-    double begin_s;
-    double end_s;
+    bool ends;      /* The prompt's last chunk. */
+    double begin_s; /* When the chunk's batch began. */
+    double end_s;   /* When the chunk's batch ended. */
 };
 
-/* What the machine reports. `machine` is its index, `request` what the caller passed. */
+/* What a machine reports. machine: the machine's index. request: the number that the caller gave
+ * to the request. */
 struct sim_machine_calls {
     /* The request's reservation has its blocks. cached: number of first tokens whose KV the machine
      * had already. */
@@ -39,14 +39,14 @@ struct sim_machine_calls {
     void (*chunk_done)(void *self, uint32_t machine, const struct sim_chunk *chunk);
     /* A decode step has generated one more token of the request. */
     void (*decoded)(void *self, uint32_t machine, uint32_t request);
-    /* A decode step has checked drafted tokens. */
+    /* A decode step has checked drafted tokens, and accepted the first `accepted` of them. */
     void (*drafted)(void *self, uint32_t checked, uint32_t accepted);
-    /* The request lost its blocks. decoding: true = the request decoded, and an answer that grew
-     * needed blocks; false = its reservation was given up while it awaited its KV, to break a
+    /* The request has lost its reservation. decoding: true = the request decoded, and an answer
+     * that grew needed blocks; false = the reservation awaited KV, and was given up to break a
      * deadlock between machines. */
     void (*preempted)(void *self, uint32_t machine, uint32_t request, bool decoding);
-    /* Only with options.prefixes: returns a number for each span of the request's prompt and answer
-     * (struct sim_pool), valid until the request ends. */
+    /* Only with options.prefixes: returns a number for each full span of the request's prompt and
+     * answer (sim_pool.h), valid until the request ends. */
     const uint32_t *(*contents)(void *self, uint32_t request);
     /* Only with options.prefix_step > 0: a prefix has entered the machine's prefix cache, or has
      * left it (struct kv_prefix_listener). */
@@ -63,19 +63,17 @@ struct sim_machine_options {
     const struct sim_machine_calls *calls;
     void *self;        /* First argument of the calls. */
     bool use_recorded; /* Record what sim_machine_use needs. */
-    /* Requests share prefixes: the machine has a prefix cache that all requests use. */
-    bool prefixes;
+    bool prefixes;     /* Requests share prefixes in the machine's prefix cache. */
     /* Probability that a drafted token is right if all drafted tokens before it are right; 0 = no
-     * drafts. Each step of an answer has a draft of scheduler/speculative_tokens tokens;
-     * scheduler/drafts.h shortens it. */
+     * drafts. A draft has scheduler/speculative_tokens tokens or fewer (scheduler/drafts.h). */
     double draft_right;
     uint64_t seed;        /* Seed of the draws whether drafted tokens are right. */
-    uint32_t prefix_step; /* Spans from one reported prefix to the next; 0 = none are reported. */
+    uint32_t prefix_step; /* Spans from one reported prefix to the next; 0 = report no prefixes. */
 };
 
-/* Opens a machine in its home pool. Returns ST_NO_MEMORY, or another error if its stages make no
- * valid paths (scheduler/paths.h), if the options of its scheduler are not valid, or, with
- * options.prefixes, if it has no blocks. */
+/* Opens a machine in its home pool. Returns ST_NO_MEMORY, or another error if the stages make no
+ * valid paths (scheduler/paths.h), if the scheduler refuses its options, or if options.prefixes is
+ * set and the machine has no blocks. */
 enum status sim_machine_open(const struct sim_machine_options *options, struct sim_machine **out);
 void sim_machine_close(struct sim_machine *m); /* NULL is fine. */
 
@@ -119,54 +117,52 @@ struct sim_prompt {
  * ST_NO_MEMORY. */
 enum status sim_machine_prompt(struct sim_machine *m, const struct sim_prompt *prompt,
                                sched_slot *slot_out);
-/* Begins to decode the request of the reservation in `slot`. Requires that its KV has arrived.
- * tokens_left: tokens left to generate. */
+/* Begins to decode the request of the reservation in `slot`. Requires that the request's KV has
+ * arrived. tokens_left: tokens left to generate. */
 void sim_machine_decode(struct sim_machine *m, sched_slot slot, uint32_t tokens_left);
-/* Removes a task (a reservation, a prompt or a copy). Its blocks and its slot are free at once or,
- * if batches in flight contain it, when they have ended. */
+/* Removes a task (a reservation, a prompt or a copy). Frees the task's blocks and slot, at the
+ * latest when the batches in flight that contain the task have ended. */
 void sim_machine_remove(struct sim_machine *m, sched_slot slot);
 
 /* ---- KV that stays in the prefix cache ---- */
 
-/* KV of a request's first tokens that the machine keeps after the request has left, until other
- * requests use its blocks; the blocks of the last tokens are used first. */
+/* KV of a request's first tokens that the machine keeps after the request has left. Other requests
+ * may use the blocks of this KV, those of the last tokens first. */
 struct sim_kept {
     uint32_t tokens; /* Tokens that were kept, in full blocks; 0 = none. */
     uint32_t blocks; /* Blocks of the kept tokens. */
     sim_cache_id id; /* The run of these blocks (sim_cache.h). */
 };
 
-/* Lets the machine keep the KV of the first `tokens` tokens of the task's request. Call this
- * function before sim_machine_remove. Keeps nothing if the task has no blocks, if KV of the task is
- * kept already, or if memory runs out. With options.prefixes the KV enters the prefix cache at
- * once, and the task may go on; the result then has no tokens, because each task looks its prompt
- * up in the cache. windows: the KV in the cache includes layers with a window; used only with
- * options.prefixes. */
+/* Lets the machine keep the KV of the first `tokens` tokens of the task's request, in full blocks.
+ * Call this function before sim_machine_remove. Keeps nothing if the task has no blocks, if KV of
+ * the task is kept already, or if memory runs out. With options.prefixes, the KV enters the prefix
+ * cache at once, and the result has no tokens. windows: also keep the KV of layers with a window;
+ * used only with options.prefixes. */
 struct sim_kept sim_machine_keep(struct sim_machine *m, sched_slot slot, uint32_t tokens,
                                  bool windows);
 /* Returns how many of the kept tokens the machine still has. If a layer has a window, returns 0
- * once any of the kept blocks has been used again. With options.prefixes, always returns 0. */
+ * after one of the kept blocks has been used again. With options.prefixes, returns 0. */
 uint32_t sim_machine_kept_tokens(const struct sim_machine *m, const struct sim_kept *kept);
-/* Tells the machine that the request will not return, so the request's kept blocks become unnamed
- * (sim_cache.h). */
+/* Makes the kept blocks unnamed (sim_cache.h), because the request will not return. */
 void sim_machine_forget(struct sim_machine *m, const struct sim_kept *kept);
-/* Takes the blocks for a copy of `tokens` tokens of KV. windows: also blocks of layers with a
- * window. `kept` has the blocks that the machine has kept of these tokens; NULL = none.
- * sim_machine_remove frees the blocks. Returns false, with nothing changed, if the machine refuses
- * copies now (sched_memory_copy_grant), if its table is full, or if memory runs out. */
+/* Takes the blocks for a copy of `tokens` tokens of KV; sim_machine_remove frees them. windows:
+ * also take blocks of layers with a window. kept: KV of these tokens that the machine has kept;
+ * NULL = none. Returns false, with nothing changed, if the machine refuses copies now
+ * (sched_memory_copy_grant), if its table is full, or if memory runs out. */
 bool sim_machine_copy(struct sim_machine *m, uint32_t request, uint32_t tokens, bool windows,
                       const struct sim_kept *kept, sched_slot *slot_out);
 /* Returns the number of the first tokens of a copy whose KV the machine had already. */
 uint32_t sim_machine_copy_cached(const struct sim_machine *m, sched_slot slot);
 
 /* Returns how many of the first `spans` spans of `contents` are in the prefix cache; 0 also if
- * memory runs out. For KV of tiers; here and in sim_machine_prefix_add: requires options.prefixes,
- * and that no layer has a window. */
+ * memory runs out. Here and in sim_machine_prefix_add: requires options.prefixes, and that no layer
+ * has a window. */
 uint32_t sim_machine_prefix_spans(struct sim_machine *m, const uint32_t *contents, uint32_t spans);
 /* Adds the first `spans` spans of `contents` to the prefix cache, as far as blocks are available.
  * Returns false if memory runs out. */
 bool sim_machine_prefix_add(struct sim_machine *m, const uint32_t *contents, uint32_t spans);
-/* Returns the microseconds of one prompt token, measured over batches so far; 0 = not known. */
+/* Returns the microseconds of one prompt token, as measured so far; 0 = not known. */
 double sim_machine_row_us(const struct sim_machine *m);
 
 /* After an event the caller calls sim_machine_grant, then sim_machine_start until it returns false,
@@ -174,16 +170,15 @@ double sim_machine_row_us(const struct sim_machine *m);
 
 /* Gives blocks to answers that grow, then to the reservations that are next. */
 void sim_machine_grant(struct sim_machine *m, double now_s);
-/* Begins the next batch. Returns false if there is no batch to begin. steps_s: sim_cores_steps_s of
- * the machine; 0 if the machine shares no cores. *work_out: the batch's work, for
- * sim_cores_batch_begin. */
+/* Begins the next batch, and stores its work for sim_cores_batch_begin. Returns false if there is
+ * no batch to begin. steps_s: sim_cores_steps_s of the machine; 0 = the machine shares no cores. */
 bool sim_machine_start(struct sim_machine *m, double now_s, double steps_s,
                        struct sim_cores_work *work_out);
-/* Gives up one reservation whose KV is awaited, if machines may be waiting for each other in a
- * circle (sched_memory_deadlock_victim). */
+/* Gives up a reservation that awaits its KV, if machines may wait for each other in a circle
+ * (sched_memory_deadlock_victim). */
 void sim_machine_deadlock_break(struct sim_machine *m);
-/* Returns when the next batch in flight ends, if the machine does not share its cores. Requires a
- * batch in flight. */
+/* Returns when the next batch in flight ends. Requires a batch in flight, and a machine that shares
+ * no cores. */
 double sim_machine_due_s(const struct sim_machine *m);
 /* Ends the batch in flight that ends next. */
 void sim_machine_batch_end(struct sim_machine *m, double now_s);
@@ -192,8 +187,8 @@ uint32_t sim_machine_in_flight(const struct sim_machine *m);
 
 /* The current use of a machine. */
 struct sim_machine_use {
-    /* Share of the devices that is busy with prompts. A batch that waits for cores counts as busy;
-     * run_usage_machine corrects this. */
+    /* Share of the devices that is busy with prompts. Here and in `decode`, devices are also busy
+     * while their batch waits for shared cores. */
     double prompt;
     double decode;  /* Share of the devices that is busy with decodes. */
     double kv;      /* Share of the KV memory that is held. */
@@ -204,12 +199,12 @@ void sim_machine_use(const struct sim_machine *m, struct sim_machine_use *out);
 
 /* Returns the tokens of the longest context that fits the KV memory. */
 uint64_t sim_machine_kv_tokens(const struct sim_machine *m);
-/* Returns the tokens of the longest context that fits the blocks which a mixed machine keeps for
- * prompts. */
+/* Returns the tokens of the longest context that fits the blocks that a mixed machine keeps free
+ * for prompts. */
 uint64_t sim_machine_mixed_kv_tokens(const struct sim_machine *m);
 /* Returns what the cluster scheduler knows of the machine's KV memory. */
 struct sched_kv sim_machine_kv(const struct sim_machine *m);
-/* Returns the machine's measured rates, which it reports to the scheduler. */
+/* Returns the machine's measured rates, for the cluster scheduler. */
 const struct sched_rates *sim_machine_rates(const struct sim_machine *m);
 
 #endif

@@ -1,8 +1,8 @@
 /* sim_machine_state: the state of a simulated machine, shared by sim_machine*.c: sim_machine.c has
  * the tasks and the decisions about memory, sim_machine_kv.c the blocks and the KV that stays in
  * them, sim_machine_flight.c the batches, and sim_machine_use.c the use of the devices. All
- * functions run on the thread of the simulation that owns the machine. Only sim_machine*.c and
- * their tests include this header: other files use sim_machine.h. */
+ * functions run on the thread of the simulation that owns the machine. Other parts use
+ * sim_machine.h. */
 #ifndef TOOLS_SIMULATE_SIM_MACHINE_STATE_H
 #define TOOLS_SIMULATE_SIM_MACHINE_STATE_H
 
@@ -20,16 +20,16 @@
 
 enum sim_task_kind { TASK_RESERVE, TASK_PROMPT };
 
-/* States of a task. The legal transitions, which only task_state_set makes:
+/* States of a task. The legal transitions:
  *
  *   FREE -> WAITING -> BEGUN -> REMOVED
  *
- * and from each state to FREE. */
+ * and from each other state to FREE. */
 enum sim_task_state {
     TASK_FREE,    /* No task uses the slot. */
-    TASK_WAITING, /* No batch has contained the task. A prompt holds no blocks. */
+    TASK_WAITING, /* No batch has contained the task. A waiting prompt holds no blocks. */
     TASK_BEGUN,   /* A batch contains the task, or has contained it. */
-    TASK_REMOVED, /* Removed while a batch contains the task. The batch's end frees the slot. */
+    TASK_REMOVED, /* Removed while in flight. The end of the last batch frees the slot. */
     TASK_STATE_COUNT
 };
 
@@ -39,19 +39,19 @@ struct sim_task {
     uint8_t state;      /* enum sim_task_state. */
     uint32_t request;   /* The caller's number of the request. */
     uint32_t in_flight; /* Batches in flight that contain the task. */
-    /* Prompts: blocks that the prompt takes when it begins; 0 = its reservation has them. */
+    /* Prompts: blocks that the prompt takes when it begins; 0 = its reservation has the blocks. */
     uint32_t blocks_to_take;
-    /* Reservations: tokens in the KV cache. Prompts: tokens cached at the start. */
+    /* Reservations: tokens whose KV is stored. Prompts: tokens cached at the start. */
     uint32_t tokens;
     uint32_t path;           /* Index of the path that the task's batches go through. */
     uint32_t prompt_tokens;  /* Tokens of the prompt, or of the copy. */
     uint32_t cached;         /* First tokens of the prompt whose KV the machine had already. */
     bool local;              /* Prompt and decode are both on this machine. */
     sim_cache_id reused_run; /* Kept blocks that the task takes first; 0 = none. */
-    sim_cache_id kept_run;   /* Receives blocks of the task when it ends; 0 = none are kept. */
+    sim_cache_id kept_run;   /* Receives blocks of the task at its end; 0 = no blocks are kept. */
     uint32_t kept_blocks;    /* Number of blocks that kept_run receives. */
-    uint32_t tokens_left;    /* Decodes: tokens that are left to generate. */
-    struct sched_draft_trust draft_trust; /* Decodes: what is known of the answer's drafts. */
+    uint32_t tokens_left;    /* Decodes: tokens left to generate. */
+    struct sched_draft_trust draft_trust; /* Decodes: how well the answer's drafts were accepted. */
 };
 
 /* A batch in flight. */
@@ -81,7 +81,7 @@ struct sim_machine {
      * `cache`. */
     struct sim_pool *pool;
     struct sim_holding *holdings; /* [SIM_SLOTS]: the blocks of each task; NULL without `pool`. */
-    uint32_t pinned_count;
+    uint32_t pinned_count;        /* Entries of `pinned` in use. */
     sched_slot pinned[LIMIT_BATCH_SEQUENCES]; /* Prompts that sim_kv_prompts_pin has pinned. */
     struct sim_cache cache;                   /* The free blocks, and the KV in them. */
     uint32_t prompt_holders;                  /* Prompts that hold blocks. */
@@ -100,18 +100,18 @@ struct sim_machine {
     struct sim_task tasks[SIM_SLOTS];
 };
 
-/* Begins a waiting task. A prompt takes its blocks, unless they are reserved already. Requires that
- * enough blocks are free. */
+/* Begins a waiting task. A prompt without reservation takes its blocks. Requires that enough blocks
+ * are free. */
 void sim_task_begin(struct sim_machine *m, sched_slot slot);
 /* Removes the task and frees its blocks. */
 void sim_task_end(struct sim_machine *m, sched_slot slot);
-/* Computes prompt_use and decode_use of a batch that begins. No effect without
+/* Sets prompt_use and decode_use of a batch that begins. Does nothing without
  * options.use_recorded. */
 void sim_flight_use_set(const struct sim_machine *m, struct sim_flight *flight,
                         const struct profile_work *work, double now_s);
-/* Sets how many drafted tokens the next step of a decode checks (token_request_draft). */
+/* Sets how many drafted tokens the next step of a decode checks. */
 void sim_draft_set(struct sim_machine *m, sched_slot slot);
-/* Gives blocks to answers that grow, and preempts decodes if no block is left. */
+/* Gives blocks to answers that grow, and preempts decodes if blocks are short. */
 void sim_machine_grow(struct sim_machine *m);
 
 /* ---- sim_machine_kv.c ---- */
@@ -121,30 +121,29 @@ enum status sim_kv_open(struct sim_machine *m);
 void sim_kv_close(struct sim_machine *m);
 /* Returns the number of blocks that can be taken. */
 uint32_t sim_kv_available(const struct sim_machine *m);
-/* Opens the task's block tables, which have no blocks yet. spans_max: most spans of the task. keep:
- * spans that a group with a window keeps (layer_groups_spans_kept). Does nothing without a pool,
- * and for a local prompt, which uses the blocks of its reservation. Returns ST_NO_MEMORY on
- * failure. */
+/* Opens the task's block tables, without blocks. spans_max: most spans of the task. keep: spans
+ * that a group with a window keeps (layer_groups_spans_kept). Does nothing without a pool, or for a
+ * local prompt, which uses the blocks of its reservation. Returns ST_NO_MEMORY on failure. */
 enum status sim_kv_task_open(struct sim_machine *m, sched_slot slot, uint32_t spans_max,
                              uint32_t keep);
 /* Asks sched_memory to grant the reservation its blocks, and takes them. Returns false if the
  * reservation must wait. */
 bool sim_kv_reservation_grant(struct sim_machine *m, sched_slot slot);
-/* Asks sched_memory to grant a copy its blocks, and takes them. Returns false if sched_memory
- * refuses the copy. */
+/* Asks sched_memory to grant a copy its blocks, and takes them. Returns false if the copy is
+ * refused. */
 bool sim_kv_copy_grant(struct sim_machine *m, sched_slot slot);
 /* Takes the blocks of one more span of an answer. */
 void sim_kv_answer_grow(struct sim_machine *m, sched_slot slot);
-/* Takes the blocks of a prompt that begins. */
+/* Takes the blocks of a prompt that begins. Does nothing for a local prompt. */
 void sim_kv_prompt_take(struct sim_machine *m, sched_slot slot);
 /* Frees the task's blocks, or gives them to the cache if their KV is kept. Returns the number of
  * blocks that the task held. */
 uint32_t sim_kv_task_end(struct sim_machine *m, sched_slot slot);
-/* Looks up the path's next prompts in the prefix cache, as prompt_pool_prefixes_enter does. Call
- * this function before sched_machine_batch_next. Does nothing without a pool. */
+/* Looks up the path's next prompts in the prefix cache, and pins what it finds. Call this function
+ * before sched_machine_batch_next. Does nothing without a pool. */
 void sim_kv_prompts_pin(struct sim_machine *m, uint32_t path);
-/* Forgets the results of sim_kv_prompts_pin for prompts that are not in the batch. Call this
- * function after sched_machine_batch_next. */
+/* Unpins the prompts of sim_kv_prompts_pin that are not in the batch. Call this function after
+ * sched_machine_batch_next. */
 void sim_kv_prompts_unpin(struct sim_machine *m);
 
 #endif

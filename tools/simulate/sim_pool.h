@@ -1,13 +1,11 @@
 /* sim_pool: the KV blocks of a simulated machine by their ids, in the pool and the prefix cache of
- * the server (kvcache/). It is used if the trace says which prompts begin alike and kv/prefix_cache
- * is on; otherwise a machine only counts its blocks (sim_cache.h). sim_machine_kv.c makes every
- * call on the simulation's one thread. This part knows no requests, and decides nothing about
- * memory: the caller asks scheduler/memory.h first.
+ * the server (kvcache/). A simulated machine owns the pool if requests share prefixes; otherwise it
+ * only counts blocks (sim_cache.h). All calls are made on the thread of the simulation. This part
+ * knows no requests, and decides nothing about memory: the caller asks scheduler/memory.h first.
  *
- * A simulated request has no tokens. Instead, a number stands for the tokens of each of its spans
- * (common/layer_groups.h); the functions below call these numbers `contents`. Two requests have
- * equal numbers for spans in which their tokens are equal. So the cache is opened with blocks of
- * one token, and with a window in spans instead of tokens. */
+ * A simulated request has no tokens. Instead, a number stands for the tokens of each span of the
+ * request (common/layer_groups.h); the functions below call these numbers `contents`. Two requests
+ * have equal numbers for spans in which their tokens are equal. */
 #ifndef TOOLS_SIMULATE_SIM_POOL_H
 #define TOOLS_SIMULATE_SIM_POOL_H
 
@@ -15,24 +13,23 @@
 
 struct sim_pool;
 
-/* The blocks of one task, and the chain that the task reads in the cache. All zeros = no task. */
+/* The blocks of one task. A struct of zeros = no task. */
 struct sim_holding {
-    kv_owner_id owner;
-    struct kv_tables tables;
-    struct kv_prefix_reader reader;
-    uint32_t spans; /* Spans that have blocks. */
+    kv_owner_id owner;              /* Owner of the blocks that are not in the cache. */
+    struct kv_tables tables;        /* The blocks of each span. */
+    struct kv_prefix_reader reader; /* The chain in the cache that the task reads. */
+    uint32_t spans;                 /* Spans that have blocks. */
 };
 
 /* Opens a pool of free blocks and an empty cache. *groups is copied. listener: called when prefixes
- * enter and leave the cache; NULL = none. Returns ST_NO_MEMORY, or ST_INVALID if block_count is 0.
- */
+ * enter or leave the cache; NULL = none. ST_INVALID: block_count is 0. ST_NO_MEMORY. */
 enum status sim_pool_open(uint32_t block_count, uint32_t block_tokens,
                           const struct layer_groups *groups,
                           const struct kv_prefix_listener *listener, struct sim_pool **out);
 /* Requires that no task holds blocks. NULL is fine. */
 void sim_pool_close(struct sim_pool *pool);
 
-/* Returns the number of blocks that can be taken: free blocks, and cached ones that no task
+/* Returns the number of blocks that can be taken: free blocks, and cached blocks that no task
  * reads. */
 uint32_t sim_pool_available(const struct sim_pool *pool);
 
@@ -40,8 +37,8 @@ uint32_t sim_pool_available(const struct sim_pool *pool);
  * group with a window keeps (layer_groups_spans_kept). Returns ST_NO_MEMORY on failure. */
 enum status sim_holding_open(struct sim_pool *pool, uint32_t spans_max, uint32_t keep,
                              struct sim_holding *out);
-/* Ends the reading of the cache. Frees the holding's blocks, except those in the cache, and the
- * tables. All zeros are fine. */
+/* Ends the reading of the cache, and frees the tables and the blocks that are not in the cache. A
+ * struct of zeros is fine. */
 void sim_holding_close(struct sim_pool *pool, struct sim_holding *holding);
 
 /* Begins to read the longest cached chain of at most spans_max spans of `contents`. window_first:
@@ -50,11 +47,11 @@ void sim_holding_pin(struct sim_pool *pool, struct sim_holding *holding, const u
                      uint32_t spans_max, uint32_t window_first);
 /* Ends the reading of the cache. Requires a holding without blocks. */
 void sim_holding_unpin(struct sim_pool *pool, struct sim_holding *holding);
-/* Takes the blocks of the spans after holding->spans, up to `spans`. Requires that they are
+/* Takes the blocks of the spans from holding->spans to spans - 1. Requires that enough blocks are
  * available. */
 void sim_holding_take(struct sim_pool *pool, struct sim_holding *holding, uint32_t spans);
-/* Ends the reading of the cached blocks of layers with a window, if all of them are before
- * window_first. window_first: the first span that the next token reads in these layers. */
+/* Ends the reading of the cached blocks of layers with a window, if all these blocks are before
+ * window_first: the first span that the next token reads in these layers. */
 void sim_holding_window_move(struct sim_pool *pool, struct sim_holding *holding,
                              uint32_t window_first);
 /* Adds the first `spans` spans to the cache; in layers with a window, only the spans from

@@ -1,9 +1,8 @@
 /* sim_report: the results of a simulation: each request as a row of a CSV file, and the sums as a
- * table and as JSON. Memory does not grow with the number of requests: quantiles come from buckets
- * that are 0.2 % wide. Equal simulations write equal bytes. `cleave simulate` and `cleave plan`
- * open one report per simulation. sim_run adds the requests to its report; splitwise_run passes
- * them to its caller, which adds them. One thread at a time may use a report. This part draws
- * nothing (simulate_html.h does) and does not know machines. */
+ * table and as JSON. Memory does not grow with the number of requests. Equal simulations write
+ * equal bytes. `cleave simulate` and `cleave plan` own the struct, which one thread at a time may
+ * use. sim_run adds the requests; a caller of splitwise_run adds them itself. This part draws no
+ * pictures (simulate_html.h does). */
 #ifndef TOOLS_SIMULATE_SIM_REPORT_H
 #define TOOLS_SIMULATE_SIM_REPORT_H
 
@@ -22,15 +21,15 @@ struct sim_result {
     /* Time from arrival to first token. ttft_s, tbt_s, e2e_s, queue_s and transfer_s are set only
      * if the request is done. */
     double ttft_s;
-    double tbt_s;            /* Mean time between its tokens; 0 = the answer has one token. */
-    double e2e_s;            /* Time from its arrival to its end. */
-    double queue_s;          /* Time from its arrival until its prompt began. */
-    double transfer_s;       /* Time from the first token until the KV was on the token machine. */
+    double tbt_s;            /* Mean time between tokens; 0 = the answer has one token. */
+    double e2e_s;            /* Time from arrival to end. */
+    double queue_s;          /* Time from arrival until the prompt began. */
+    double transfer_s;       /* Last attempt: time from its first token until KV has arrived. */
     uint32_t prompt_machine; /* Machine of the prompt in the last attempt; UINT32_MAX = none. */
     uint32_t token_machine;  /* Machine for decoding in the last attempt; UINT32_MAX = none. */
     uint32_t preempted;      /* Number of preemptions of the request. */
     uint32_t restarted;      /* Number of restarts after a machine failed. */
-    double gap_s;            /* Longest time between two of its tokens so far. */
+    double gap_s;            /* Longest time between two tokens of the request so far. */
     /* Tokens of the prompt, and of the answer so far, that were computed in attempts after restarts
      * and preemptions. */
     uint64_t recomputed_tokens;
@@ -41,30 +40,30 @@ struct sim_result {
 };
 
 struct sim_report {
-    FILE *rows; /* NULL = no file. */
+    FILE *rows; /* The CSV file; NULL = none. */
     /* Rows have only the four columns that the Splitwise simulator writes, and queue, transfer, gap
      * and pause are not counted. */
     bool four_columns;
-    uint64_t outcomes[SIM_OUTCOMES];
-    uint64_t prompt_tokens;     /* Sum over the requests that are done. */
-    uint64_t output_tokens;     /* Sum over the requests that are done. */
-    uint64_t preempted;         /* Preemptions of all requests. */
-    uint64_t restarted;         /* Restarts of all requests. */
-    uint64_t affected;          /* Requests that were restarted. */
-    uint64_t recomputed_tokens; /* Sum over all requests. */
-    uint64_t reused_tokens;     /* Sum over all requests. */
-    uint64_t checkpoint_tokens; /* Sum over all requests. */
-    double last_s;              /* End of the last request that is done. */
-    /* The quantiles below are over the requests that are done. */
+    uint64_t outcomes[SIM_OUTCOMES]; /* Requests with each outcome. */
+    uint64_t prompt_tokens;          /* Sum over the requests that are done. */
+    uint64_t output_tokens;          /* Sum over the requests that are done. */
+    uint64_t preempted;              /* Preemptions of all requests. */
+    uint64_t restarted;              /* Restarts of all requests. */
+    uint64_t affected;               /* Requests that were restarted. */
+    uint64_t recomputed_tokens;      /* Sum over all requests. */
+    uint64_t reused_tokens;          /* Sum over all requests. */
+    uint64_t checkpoint_tokens;      /* Sum over all requests. */
+    double last_s;                   /* End of the last request that is done. */
+    /* TTFT. All quantiles of this struct are over requests that are done. */
     struct quantiles ttft;
-    struct quantiles tbt;
-    struct quantiles e2e;
-    struct quantiles queue;
-    struct quantiles transfer;
-    struct quantiles gap;   /* Longest gap of each answer with more than one token. */
-    struct quantiles pause; /* Longest gap of each restarted answer with more than one token. */
-    /* Limits of the three slowdowns, which the caller may set after opening, together with
-     * slo.reference: requests below all limits are good. 0 = good requests are not counted. */
+    struct quantiles tbt;      /* TBT of answers with more than one token. */
+    struct quantiles e2e;      /* E2E. */
+    struct quantiles queue;    /* sim_result.queue_s. */
+    struct quantiles transfer; /* sim_result.transfer_s of requests on two machines. */
+    struct quantiles gap;      /* Longest gaps of answers with more than one token. */
+    struct quantiles pause;    /* Longest gaps of restarted answers with more than one token. */
+    /* Limits of the slowdowns of TTFT, TBT and E2E. A request below all limits is good. The caller
+     * may set them, with slo.reference, after opening; 0 = good requests are not counted. */
     double good_below[SLO_MEASURES];
     uint64_t good;  /* Number of good requests. */
     struct slo slo; /* The caller may set slo.reference after opening; NULL = nothing is counted. */
@@ -82,7 +81,7 @@ void sim_report_add(struct sim_report *report, const struct sim_result *result);
 
 /* Prints the sums as a table. Rates are per second from time 0 to last_s. */
 void sim_report_print(const struct sim_report *report, FILE *out);
-/* Prints the sums as a JSON object without its closing brace, so that the caller can add
+/* Prints the sums as a JSON object without the closing brace, so that the caller can add
  * members. */
 void sim_report_json(const struct sim_report *report, FILE *out);
 

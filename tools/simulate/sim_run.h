@@ -1,10 +1,9 @@
-/* sim_run: simulates a cluster that serves a trace: the gateway's scheduler (sched_cluster) with
- * the options of a gateway, machines with the machine-level scheduler (sim_machine.h), KV that is
- * sent over links that transfers share, failures of machines, moves of machines to other pools,
- * checkpoints of answers, and prefixes that requests share, if the trace has hash ids and the
- * config has prefix caches. `cleave simulate` calls it on the main thread, `cleave plan` on any
- * thread: a run owns all its state and uses virtual time only. Not simulated: HTTP and text, API
- * keys (no request has a key), several gateways. */
+/* sim_run: simulates a cluster that serves a trace: the gateway's scheduler (sched_cluster),
+ * machines with the machine-level scheduler (sim_machine.h), transfers of KV that share links,
+ * failures of machines, moves of machines to other pools, and checkpoints of answers. Requests
+ * share prefixes if the trace has hash ids and kv/prefix_cache is on. `cleave simulate` and `cleave
+ * plan` call it, on any thread: a run owns all its state and uses virtual time only. Not simulated:
+ * HTTP and text, API keys, several gateways. */
 #ifndef TOOLS_SIMULATE_SIM_RUN_H
 #define TOOLS_SIMULATE_SIM_RUN_H
 
@@ -27,8 +26,8 @@ struct sim_run_options {
     uint32_t cores;   /* Cores that all machines share; 0 = each machine has its own. */
     double failure_s; /* Mean time until a machine fails at random; 0 = no random failures. */
     double repair_s;  /* Time until a failed machine is up again. */
-    /* [kill_count]: failures at given times, in ascending order. No effect on a machine that is
-     * down at that time. */
+    /* [kill_count]: failures in ascending order of time. A kill of a machine that is down has no
+     * effect. */
     const struct sim_kill *kills;
     uint32_t kill_count;
     uint64_t seed;      /* Seed of the failures and of the drafts. */
@@ -52,16 +51,15 @@ struct sim_host_totals {
 };
 
 struct sim_run_totals {
-    uint64_t events;       /* Events of the simulation, without arrivals. */
-    uint64_t moves;        /* Moves of machines to another pool. */
-    uint32_t open_max;     /* Most requests that were open at the same time. */
-    double last_s;         /* Virtual time of the end. */
-    uint64_t copies;       /* Checkpoints that were written (kv/checkpoint). */
-    uint64_t copied_bytes; /* KV bytes of these checkpoints. */
-    bool prefixes;         /* Requests share prefixes, and machines have prefix caches. */
-    /* Only with `prefixes`: tokens of the prompts that machines began, and the part of these tokens
-     * that was found in the machines' prefix caches. */
-    uint64_t prefix_query_tokens;
+    uint64_t events;              /* Events of the simulation, without arrivals. */
+    uint64_t moves;               /* Moves of machines to another pool. */
+    uint32_t open_max;            /* Most requests that were open at the same time. */
+    double last_s;                /* Virtual time of the end. */
+    uint64_t copies;              /* Checkpoints that were written (kv/checkpoint). */
+    uint64_t copied_bytes;        /* KV bytes of these checkpoints. */
+    bool prefixes;                /* Requests share prefixes, and machines have prefix caches. */
+    uint64_t prefix_query_tokens; /* Only with `prefixes`: tokens of prompts that began. */
+    /* The part of prefix_query_tokens that was found in the machines' prefix caches. */
     uint64_t prefix_hit_tokens;
     uint64_t draft_tokens;                 /* Drafted tokens that steps have checked. */
     uint64_t draft_tokens_accepted;        /* Drafted tokens that the model accepted. */
@@ -69,11 +67,11 @@ struct sim_run_totals {
     struct sim_host_totals hosts[SCHED_MACHINES_MAX];
 };
 
-/* Runs the whole trace, and adds each request that ends to `report`; requests that would never end
- * are added as failed. A request that is larger than any machine is not added but rejected
- * (sim_trace_reject). Returns the errors of the trace and of sim_machine_open; ST_INVALID if a
- * request is rejected and the trace does not skip wrong rows; ST_NO_RESOURCE if a machine has more
- * than LIMIT_MACHINE_REQUESTS / 2 prompts or reservations; ST_IO if `events` could not be written;
+/* Runs the whole trace, and adds each request to `report`; requests that would never end are added
+ * as failed. A request that is larger than any machine is not added but rejected
+ * (sim_trace_reject). Returns the errors of the trace and of sim_machine_open. ST_INVALID: a
+ * request is rejected, and the trace does not skip wrong rows. ST_NO_RESOURCE: a machine has more
+ * than LIMIT_MACHINE_REQUESTS / 2 prompts or reservations. ST_IO: `events` cannot be written.
  * ST_NO_MEMORY. */
 enum status sim_run(const struct sim_run_options *options, struct sim_trace *trace,
                     struct sim_report *report, struct sim_run_totals *out, struct error *error);

@@ -2,9 +2,8 @@
  * events of machines, sim_run_cluster.c the scheduler, its actions and the failures,
  * sim_run_requests.c the steps of a request, sim_run_kv.c the transfers of KV and the KV that
  * machines keep, sim_run_copies.c the checkpoints, sim_run_prefixes.c the prefixes that requests
- * share, sim_run_tiers.c the tiers below the machines' memory. All functions run on the thread that
- * called sim_run, which owns the state. Only these files include this header: callers use
- * sim_run.h. */
+ * share, sim_run_tiers.c the tiers below the machines' memory. sim_run owns the state; all
+ * functions run on its thread. Other parts use sim_run.h. */
 #ifndef TOOLS_SIMULATE_SIM_RUN_STATE_H
 #define TOOLS_SIMULATE_SIM_RUN_STATE_H
 
@@ -14,7 +13,7 @@
 #include "tools/simulate/sim_machine.h"
 #include "tools/simulate/sim_run.h"
 
-/* States of a request. The legal transitions, which only state_set in sim_run_requests.c makes:
+/* States of a request. The legal transitions:
  *
  *   FREE -> ARRIVED -> RESERVE_SENT -> RESERVING -> PREFILL_SENT -> PREFILLING
  *             |  |         ^                           ^  ^             |
@@ -22,13 +21,13 @@
  *             +-------------------------------------------+  DECODING <- TRANSFERRING
  *
  * from each state after ARRIVED to ARRIVED, when the request has lost its machine or its blocks,
- * and from each state to FREE, when the request ends. The event of the request's slot ends
- * RESERVE_SENT, PREFILL_SENT and TRANSFERRING, and refuses a new request that is RESERVING for too
- * long (scheduler/queue_ms). In all other states the slot has no event. */
+ * and from each other state to FREE, when the request ends. The event of the request's slot ends
+ * RESERVE_SENT, PREFILL_SENT and TRANSFERRING. It also ends a new request that is RESERVING for too
+ * long (scheduler/queue_ms). */
 enum run_request_state {
     RUN_FREE,    /* No request uses the slot. */
     RUN_ARRIVED, /* Waits until the scheduler routes it. */
-    RUN_PULLING, /* KV that another machine has kept is copied to the prompt machine. */
+    RUN_PULLING, /* KV is copied from another machine's cache to the prompt machine. */
     /* The token machine does not have the reservation yet: RESERVE is on its way, or the machine
      * loads KV from a tier. */
     RUN_RESERVE_SENT,
@@ -45,10 +44,10 @@ enum run_request_state {
 /* KV of a request that a machine keeps after the request has left the machine. */
 struct run_kept {
     uint32_t machine;
-    /* Failures of `machine` when it kept the KV. One more failure means that the KV is lost. */
+    /* Failures of `machine` when the KV was kept. After one more failure, the KV is lost. */
     uint32_t failures;
-    /* The blocks of layers with a window are also kept. Without these blocks no prompt can use the
-     * KV, if the model has such layers. */
+    /* The blocks of layers with a window are also kept. If the model has such layers, a prompt
+     * needs these blocks. */
     bool windows;
     struct sim_kept kv; /* 0 tokens = the entry is not in use. */
 };
@@ -58,17 +57,16 @@ struct run_kept {
 /* The machine that keeps the most KV of a request, as far as the gateway knows. */
 struct run_held {
     uint32_t machine;
-    /* Failures of `machine` when this entry was recorded. One more failure means that the KV is
-     * lost. */
+    /* Failures of `machine` when the KV was kept. After one more failure, the KV is lost. */
     uint32_t failures;
     uint32_t tokens; /* Number of first tokens whose KV the machine keeps; 0 = no machine. */
     bool checkpoint; /* The KV belongs to a checkpoint. */
 };
 
-/* The token machine has the KV of the prompt's first `tokens` tokens from time at_s on. */
+/* An arrival of KV on the token machine. */
 struct run_arrival {
-    double at_s;
-    uint32_t tokens;
+    double at_s;     /* Virtual time of the arrival. */
+    uint32_t tokens; /* Number of the prompt's first tokens whose KV is then there. */
 };
 
 #define RUN_ARRIVALS_MAX 4 /* Most entries of run_request.arrivals. */
@@ -81,31 +79,30 @@ enum run_copy_state {
     RUN_COPY_WRITING, /* The KV is on its way to the second machine. */
 };
 
-/* A copy of KV on a second machine: of a running answer (struct gateway_checkpoint), or for
- * RUN_PULLING (then the second machine is the prompt machine). */
+/* A copy of KV on a second machine. A checkpoint copies the KV of a running answer. A pull
+ * (RUN_PULLING) copies KV to the prompt machine, which then is the second machine. */
 struct run_copy {
     enum run_copy_state state;
-    bool chosen;               /* `machine` and `failures` are set. */
-    bool partial;              /* The next copy has only a part of the missing KV. */
-    bool whole;                /* The copy under way includes blocks of layers with a window. */
-    bool had_windows;          /* `machine` had the window blocks of had_tokens before the copy. */
-    bool pull;                 /* The copy under way is for RUN_PULLING. */
-    uint32_t source;           /* The machine that sends the copy under way. */
-    uint32_t source_failures;  /* Failures of `source` when the copy began. */
-    uint32_t machine;          /* The second machine, which gets the copy. */
-    uint32_t failures;         /* Failures of `machine` when it was chosen. */
-    uint32_t tokens;           /* Tokens whose KV `machine` has, perhaps without window blocks. */
-    uint32_t resumable_tokens; /* Tokens after which the answer can be resumed on `machine`. */
-    uint32_t
-        tokens_after_copy; /* Tokens that `machine` will have after the copy under way; 0 = none. */
-    uint32_t had_tokens;   /* Tokens that `machine` had before the copy under way. */
-    sched_slot slot;       /* The copy's task on `machine`; SCHED_NO_SLOT = none. */
-    int64_t due_us;        /* The answer's next copy begins at this time or later; 0 = not known. */
+    bool chosen;                /* `machine` and `failures` are set. */
+    bool partial;               /* The next copy has only a part of the missing KV. */
+    bool whole;                 /* The copy under way includes blocks of layers with a window. */
+    bool had_windows;           /* `machine` had the window blocks of had_tokens before the copy. */
+    bool pull;                  /* The copy under way is a pull. */
+    uint32_t source;            /* The machine that sends the copy under way. */
+    uint32_t source_failures;   /* Failures of `source` when the copy began. */
+    uint32_t machine;           /* The second machine, which gets the copy. */
+    uint32_t failures;          /* Failures of `machine` when it was chosen. */
+    uint32_t tokens;            /* Tokens whose KV `machine` has, perhaps without window blocks. */
+    uint32_t resumable_tokens;  /* Tokens after which the answer can be resumed on `machine`. */
+    uint32_t tokens_after_copy; /* Tokens of `machine` after the copy under way; 0 = no copy. */
+    uint32_t had_tokens;        /* Tokens that `machine` had before the copy under way. */
+    sched_slot slot;            /* The copy's task on `machine`; SCHED_NO_SLOT = none. */
+    int64_t due_us;             /* Earliest begin of the next checkpoint; 0 = not known. */
 };
 
-/* A copy of a running answer that is due. */
+/* A checkpoint that is due. */
 struct run_due {
-    int64_t at_us;   /* When the copy became due. */
+    int64_t at_us;   /* When the checkpoint became due. */
     uint64_t number; /* Number of the request (struct run_request). */
     uint32_t slot;   /* Slot of the request. */
 };
@@ -113,8 +110,7 @@ struct run_due {
 struct run_request {
     struct sim_arrival arrival;
     enum run_request_state state;
-    /* A batch has contained the prompt, in this attempt or an earlier one. */
-    bool prompt_began;
+    bool prompt_began; /* A batch has contained the prompt, in any attempt. */
     /* This attempt: tokens of the prompt, including the answer's tokens of earlier attempts. */
     uint32_t attempt_prompt_tokens;
     uint32_t answer_tokens_before; /* Tokens of the answer when this attempt began. */
@@ -123,32 +119,30 @@ struct run_request {
     uint32_t token_machine;        /* SCHED_NO_MACHINE = none. */
     sched_slot prompt_slot;        /* Slot of the prompt on prompt_machine; SCHED_NO_SLOT = none. */
     sched_slot token_slot; /* Slot of the reservation on token_machine; SCHED_NO_SLOT = none. */
-    uint64_t number;       /* Number of requests that arrived before this one. */
+    uint64_t number;       /* Number of requests that arrived before this request. */
     uint32_t preempted;    /* Number of preemptions while the request decoded. */
-    /* Number of times that the request's reservation was given up while it awaited KV. */
-    uint32_t given_up;
-    uint32_t restarted;         /* Number of restarts after a machine failed. */
-    double ttft_s;              /* See struct sim_result. */
-    double queue_s;             /* See struct sim_result. */
-    double prompt_end_s;        /* When this attempt's first token was generated. */
-    double transfer_s;          /* See struct sim_result. */
-    double token_s;             /* When the request's latest token was generated. */
-    double gap_s;               /* Longest time between two of the request's tokens. */
+    uint32_t given_up;     /* Number of reservations that were given up while awaiting KV. */
+    uint32_t restarted;    /* Number of restarts after a machine failed. */
+    double ttft_s;         /* See struct sim_result. */
+    double queue_s;        /* See struct sim_result. */
+    double prompt_end_s;   /* When this attempt's first token was generated. */
+    double transfer_s;     /* See struct sim_result. */
+    double token_s;        /* When the request's latest token was generated. */
+    double gap_s;          /* Longest time between two of the request's tokens. */
     uint64_t recomputed_tokens; /* See struct sim_result. */
     uint64_t reused_tokens;     /* See struct sim_result. */
     uint64_t checkpoint_tokens; /* See struct sim_result. */
 
     uint32_t cached_tokens;   /* This attempt: tokens that the prompt machine had in its cache. */
     uint32_t computed_tokens; /* This attempt: tokens whose KV the prompt machine has. */
-    /* This attempt: tokens whose KV is on the token machine or on its way there. */
-    uint32_t sent_tokens;
-    bool layerwise;          /* This attempt: KV is sent layer by layer. */
-    uint32_t arrived_tokens; /* This attempt: tokens that the token machine has (PROGRESS). */
-    uint32_t arrival_count;
+    uint32_t sent_tokens;     /* This attempt: tokens whose KV was sent or need not be sent. */
+    bool layerwise;           /* This attempt: KV is sent layer by layer. */
+    uint32_t arrived_tokens;  /* This attempt: tokens whose arrival was reported (PROGRESS). */
+    uint32_t arrival_count;   /* Entries of `arrivals` in use. */
     struct run_arrival arrivals[RUN_ARRIVALS_MAX]; /* The next changes of arrived_tokens. */
     struct run_kept kept[RUN_KEPT_MAX];
     struct run_held held;
-    /* The choice of the request's latest route, until the outcome is logged. */
+    /* The scheduler's latest decision for the request, until the outcome is logged. */
     struct event_decision decision;
     uint32_t *contents; /* A number for each full span (struct sim_pool); NULL without prefixes. */
     /* A machine loads KV of the request from a tier; the event of the slot ends the load. */
@@ -159,9 +153,9 @@ struct run_request {
 
 /* A change of a machine's prefix cache. */
 struct run_prefix_change {
-    uint64_t hash;
+    uint64_t hash; /* Hash of the prefix. */
     uint32_t machine;
-    bool held;
+    bool held; /* True: the prefix has entered the cache. False: it has left the cache. */
 };
 
 /* A machine of the cluster, and its links. */
@@ -204,13 +198,13 @@ struct run {
     uint32_t lost[LIMIT_CLUSTER_REQUESTS];
     uint32_t open;       /* Requests that have arrived and not ended. */
     uint32_t queued;     /* Open requests whose prompt has not begun yet. */
-    bool copies_checked; /* The heap has the event of the next check for copies. */
+    bool copies_checked; /* The heap has the event of the next check for checkpoints. */
     /* Scratch room of run_copies_check. */
     struct run_due dues[LIMIT_CLUSTER_REQUESTS];
-    /* Changes of prefix caches that are not reported yet. */
+    /* [change_count]: changes of prefix caches that are not reported yet. */
     struct run_prefix_change *changes;
     uint32_t change_count;
-    uint32_t change_room;
+    uint32_t change_room;    /* Capacity of `changes`. */
     struct run_tiers *tiers; /* NULL = no machine has tiers. */
     uint32_t next_kill;      /* First entry of options.kills that is not done. */
     uint32_t slots_used;     /* Slots with this index or a higher index have never been used. */
@@ -221,10 +215,10 @@ struct run {
     struct sim_run_totals *totals;
 };
 
-/* Ids of the events in the heap, in this order: the end of a batch of each machine (with shared
- * cores also the end of its turn), the failure or repair of each machine, the scheduler's timer,
- * the report of rates, the next kill of the list, the check for copies, the report of prefixes, the
- * slots of requests, the copies of requests. */
+/* Ids of the events in the heap, in this order: each machine's end of a batch (with shared cores
+ * also the end of a turn), each machine's failure or repair, the scheduler's timer, the report of
+ * rates, the next kill of the list, the check for checkpoints, the report of prefixes, each
+ * request's step, each request's copy. */
 static inline uint32_t event_of_failure(const struct run *r, uint32_t host)
 {
     return r->options.hosts->count + host;
@@ -283,9 +277,9 @@ void run_flights_forget(struct run *r, uint32_t host);
  * error of run_cluster_open, which sets r->error. */
 enum status run_cluster_open(struct run *r);
 void run_cluster_close(struct run *r);
-/* Gives the scheduler an event, at the current time, and does its actions. */
+/* Gives the scheduler an event, at the current time, and does the scheduler's actions. */
 void run_event_apply(struct run *r, struct sched_event *event);
-/* Writes the outcome of q->decision to the event log, as a gateway does, and forgets the decision.
+/* Writes the outcome of the request's decision to the event log, and forgets the decision.
  * computed: true = the prompt is computed; false = the attempt ended before. Does nothing if there
  * is no decision. */
 void run_outcome(struct run *r, uint32_t slot, bool computed);
@@ -311,14 +305,14 @@ extern const struct sim_machine_calls run_machine_calls;
 void run_request_arrive(struct run *r, const struct sim_arrival *arrival);
 /* Does the next step of a request whose event is due. */
 void run_request_step_end(struct run *r, uint32_t slot);
-/* Does the scheduler's action SCHED_ROUTE: begins to pull KV if the action says so (and no layer
- * has a window), else calls run_request_send. */
+/* Does the scheduler's action SCHED_ROUTE. If the action names a machine to pull KV from and no
+ * layer has a window, begins the pull; else calls run_request_send. */
 void run_request_route(struct run *r, const struct sched_action *action);
 /* Sends a routed request (RUN_ARRIVED or RUN_PULLING) to its machines: RESERVE to the token machine
  * or, if there is none, PREFILL to the prompt machine. */
 void run_request_send(struct run *r, uint32_t slot);
 /* Ends a request that the scheduler has refused or that has expired. Rejects a new request that is
- * too large for every machine (sim_trace_reject), which ends the run unless the trace skips wrong
+ * larger than any machine (sim_trace_reject); this ends the run unless the trace skips wrong
  * rows. */
 void run_request_not_served(struct run *r, const struct sched_action *action);
 /* Ends all open requests as failed. */
@@ -329,11 +323,10 @@ void run_request_lost(struct run *r, uint32_t slot);
 
 /* ---- sim_run_kv.c ---- */
 
-/* Records a computed chunk of the prompt, and sends its KV. Returns the time when the token machine
- * has all KV up to the chunk's end; the current time if no KV is sent. */
+/* Records a computed chunk of the prompt, and sends the chunk's KV. Returns the time when the token
+ * machine has all KV up to the chunk's end; the current time if no KV is sent. */
 double run_kv_chunk(struct run *r, struct run_request *q, const struct sim_chunk *chunk);
-/* Sends KV that is ready now over the links of two machines. Returns the time when it has arrived.
- */
+/* Sends KV that is ready now over the links of two machines. Returns the time of its arrival. */
 double run_kv_copy_s(struct run *r, uint32_t from, uint32_t to, uint64_t bytes);
 /* Lets the machine keep the KV of the request's first tokens, and stores this KV in the machine's
  * tiers. Call this function before the request's task in `slot` is removed. windows: also keep the
@@ -341,26 +334,25 @@ double run_kv_copy_s(struct run *r, uint32_t from, uint32_t to, uint64_t bytes);
  * or if kv/prefix_cache is off. */
 void run_kv_keep(struct run *r, struct run_request *q, uint32_t machine, sched_slot slot,
                  uint32_t tokens, bool windows);
-/* If requests share prefixes (r->prefixes), does what run_kv_keep does, for a task that goes on or
- * for KV that other requests can use. Otherwise does nothing. */
+/* Does what run_kv_keep does if requests share prefixes (r->prefixes); else does nothing. */
 void run_kv_share(struct run *r, struct run_request *q, uint32_t machine, sched_slot slot,
                   uint32_t tokens, bool windows);
 /* Returns the entry of the KV that the machine keeps of the request; NULL = none. */
 const struct run_kept *run_kv_kept(const struct run *r, const struct run_request *q,
                                    uint32_t machine);
-/* Returns the number of the request's first tokens whose KV the machine still keeps, and which a
- * prompt can use. */
+/* Returns the number of the request's first tokens whose KV the machine still keeps and a prompt
+ * can use. */
 uint32_t run_kv_kept_tokens(const struct run *r, const struct run_request *q, uint32_t machine);
 /* Tells the machines that keep KV of the request that the request has ended. */
 void run_kv_forget(struct run *r, struct run_request *q);
-/* A request was lost: lets those of its machines that are up keep its KV, and records in q->held
- * which KV the gateway knows of. Call this function before the request's tasks are removed. */
+/* Lets the machines of a lost request keep its KV, and records in q->held which KV the gateway
+ * knows of. Call this function before the request's tasks are removed. */
 void run_kv_lost(struct run *r, struct run_request *q);
 
 /* ---- sim_run_prefixes.c ---- */
 
-/* Open and close q->contents, which come from the hash ids of q->arrival; NULL if requests share no
- * prefixes. run_contents_open returns false if memory runs out. */
+/* Open and close q->contents, which are made from the hash ids of q->arrival. Do nothing if
+ * requests share no prefixes. run_contents_open returns false if memory runs out. */
 bool run_contents_open(struct run *r, struct run_request *q);
 void run_contents_close(struct run_request *q);
 /* Returns the number of spans from one reported prefix to the next; 0 = none are reported. */
@@ -368,7 +360,7 @@ uint32_t run_prefix_step(const struct run *r);
 /* Stores the hashes of the prompt's prefixes for SCHED_ARRIVED, and returns their number. */
 uint32_t run_prefix_hashes(const struct run *r, const struct run_request *q,
                            uint64_t out[SCHED_PREFIX_MAX]);
-/* Records a change of the machine's prefix cache, which is reported soon. */
+/* Records a change of the machine's prefix cache, for run_prefixes_report. */
 void run_prefix_changed(struct run *r, uint32_t machine, uint64_t hash, bool held);
 /* Forgets the changes of a machine that has failed. */
 void run_prefixes_forget(struct run *r, uint32_t machine);
@@ -380,28 +372,28 @@ void run_prefixes_report(struct run *r);
 /* Open and close r->tiers. Returns ST_NO_MEMORY on failure. */
 enum status run_tiers_open(struct run *r);
 void run_tiers_close(struct run *r);
-/* Call this function when a machine is up. Empties the machine's memory tier, forgets the measured
- * loads of its tiers, and reports its tiers to the scheduler. */
+/* Empties the memory tier of a machine that comes up, forgets the measured loads of its tiers, and
+ * reports its tiers to the scheduler. */
 void run_tiers_up(struct run *r, uint32_t machine);
 /* Stores the KV of the request's first `tokens` tokens in the machine's tiers. Call this function
  * when the KV has entered the machine's prefix cache. */
 void run_tiers_store(struct run *r, const struct run_request *q, uint32_t machine, uint32_t tokens);
 /* Call this function when the request's prompt or reservation reaches the machine. If loading KV
  * from tiers is faster than computing, begins to load the KV and returns true: the request must
- * wait, and the event of its slot is due when the load ends. Call the function again at that time;
- * it then returns false. */
+ * wait, and the event of its slot is due when the load ends. A second call at that time ends the
+ * load and returns false. */
 bool run_tiers_wait(struct run *r, uint32_t slot, uint32_t machine);
 
 /* ---- sim_run_copies.c ---- */
 
-/* Begins the checks for due copies, if answers are copied and no check is planned. */
+/* Begins the checks for due checkpoints, if kv/checkpoint is on and no check is planned. */
 void run_copies_begin(struct run *r);
-/* Starts the copies that are due, and plans the next check if a request is open. */
+/* Begins the checkpoints that are due, and plans the next check if a request is open. */
 void run_copies_check(struct run *r);
 /* Does the next step of the request's copy, whose event is due. */
 void run_copy_step_end(struct run *r, uint32_t slot);
-/* Begins to copy the KV of `tokens` tokens, full blocks, from `source` to the request's prompt
- * machine. run_request_send is called when the copy has ended or failed. */
+/* Begins to pull the KV of `tokens` tokens, full blocks, from `source` to the request's prompt
+ * machine. Calls run_request_send when the pull has ended or failed. */
 void run_pull_begin(struct run *r, uint32_t slot, uint32_t source, uint32_t tokens);
 /* Cancels the request's copy, if one is under way, and resets the request's struct run_copy. */
 void run_copy_end(struct run *r, uint32_t slot);

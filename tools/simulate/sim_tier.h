@@ -1,7 +1,7 @@
 /* sim_tier: the records of one simulated tier (kvcache/tiers/): a bounded set of spans. When the
- * set is full, the span that was used longest ago is replaced. A span is named by a hash of all
- * contents up to its end (sim_tier_name). Each simulation owns its tiers, and calls them on its one
- * thread. A tier knows neither times (sim_run_tiers.c) nor machines. */
+ * set is full, the span that was used longest ago is replaced. The name of a span is a hash of all
+ * contents up to its end. A simulation owns its tiers, and calls them on one thread. A tier knows
+ * no times and no machines (sim_run_tiers.c does). */
 #ifndef TOOLS_SIMULATE_SIM_TIER_H
 #define TOOLS_SIMULATE_SIM_TIER_H
 
@@ -12,16 +12,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Properties of a kind of tier: of the tier that each machine has, or of the store that all
- * machines share. */
+/* Properties of a kind of tier: of each machine's own tier, or of the store that all machines
+ * share. */
 struct sim_tier_kind {
     double bytes;       /* Size of the tier; 0 = there is no such tier. */
     double bytes_per_s; /* Rate of loads. */
     double fixed_s;     /* Time of a load without its bytes. */
 };
 
-/* Reads texts KIND:GIB:GB/S:US (--tier) into out[TIER_KIND_COUNT]; kinds without a text stay
- * unchanged. Returns ST_INVALID for a wrong text. */
+/* Reads texts KIND:GIB:GB/S:US (--tier) into out[TIER_KIND_COUNT]. Kinds without a text stay
+ * unchanged. ST_INVALID: a text is wrong. */
 enum status sim_tier_kinds_read(const struct option_texts *texts, struct sim_tier_kind *out,
                                 struct error *error);
 

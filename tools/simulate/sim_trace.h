@@ -1,8 +1,8 @@
 /* sim_trace: the requests of a simulation in the order of their arrival. They come from a trace
- * (tools/trace/trace.h) or from an array. The simulation can reject a request that is too large for
- * its machines. `cleave simulate` reads a trace during the simulation. `cleave plan` reads a trace
- * once, and then gives an array to each simulation. Each simulation has its own struct and reads it
- * on one thread. Only tools/trace/window.h selects a part of a trace file or changes its speed. */
+ * (tools/trace/trace.h) or from an array of the caller. `cleave simulate` reads a trace during the
+ * simulation. `cleave plan` reads a trace once, and then gives an array to each simulation. Each
+ * simulation has its own struct, which owns the open trace, and reads it on one thread. This part
+ * parses no files: trace.h does. */
 #ifndef TOOLS_SIMULATE_SIM_TRACE_H
 #define TOOLS_SIMULATE_SIM_TRACE_H
 
@@ -31,20 +31,20 @@ struct sim_trace {
     const char *name;      /* Name of the trace in errors; belongs to the caller. */
     /* True: wrong rows are skipped and counted. False: a wrong row ends the run. */
     bool skip_wrong_rows;
-    /* A row has hash ids, so requests share prefixes. True also for a Mooncake trace on standard
-     * input, whose rows are not known yet. */
+    /* A row has hash ids. True also for a Mooncake trace on standard input, whose rows are not
+     * known yet. */
     bool has_prefixes;
     uint64_t rejected;           /* Number of requests that sim_trace_reject skipped. */
     struct error first_rejected; /* Why the first request was rejected. */
 };
 
-/* Opens a trace. name: a file or a synthetic workload, as in trace_open; must outlive the trace.
+/* Opens a trace. name: a file or a synthetic workload, as in trace_open; must outlive *trace.
  * skip_wrong_rows: see struct sim_trace. seed: for a synthetic workload. Returns the errors of
  * trace_open. */
 enum status sim_trace_open(struct sim_trace *trace, const char *name, bool skip_wrong_rows,
                            uint64_t seed, struct error *error);
 /* Uses the requests of an array whose times, multiplied with time_scale, are below end_s. The array
- * must outlive the trace. */
+ * and `name` must outlive *trace. */
 void sim_trace_array_open(struct sim_trace *trace, const char *name,
                           const struct sim_arrival *arrivals, uint64_t count, double time_scale,
                           double end_s);
@@ -64,7 +64,7 @@ enum status sim_trace_reject(struct sim_trace *trace, const struct sim_arrival *
 /* Returns the number of rows that were skipped or rejected. */
 uint64_t sim_trace_skipped(const struct sim_trace *trace);
 /* Returns why the first wrong row was skipped or, if no row was wrong, why the first request was
- * rejected; "" = neither. */
+ * rejected; "" = no row was skipped or rejected. */
 const char *sim_trace_first_skipped(const struct sim_trace *trace);
 
 #endif

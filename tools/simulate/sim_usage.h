@@ -1,9 +1,9 @@
 /* sim_usage: records how the machines of a simulation are used over time. A gauge is a level that
- * changes at certain moments, e.g. the share of a machine's KV memory that is held; its means over
- * intervals of equal length are kept. The number of intervals is fixed: when the time exceeds the
- * last interval, all intervals become twice as long, so memory does not grow. `cleave simulate` and
- * `cleave plan` open the struct, and sim_run or splitwise_run sets the levels, all on the main
- * thread. This part draws nothing: sim_usage_show.h does. */
+ * changes at certain moments, e.g. the share of a machine's KV memory that is held. The mean of a
+ * gauge over each interval of equal length is kept. When the time exceeds the last interval, all
+ * intervals become twice as long, so memory does not grow. `cleave simulate` and `cleave plan` own
+ * the struct, and a simulation sets the levels, all on the main thread. This part draws nothing
+ * (sim_usage_show.h does). */
 #ifndef TOOLS_SIMULATE_SIM_USAGE_H
 #define TOOLS_SIMULATE_SIM_USAGE_H
 
@@ -38,8 +38,7 @@ struct sim_usage_gauge {
 
 struct sim_usage {
     uint32_t machine_count;
-    /* [machine_count]: names for reports. sim_run sets them; the caller of splitwise_run sets them
-     * itself. */
+    /* [machine_count]: names for reports, set by sim_run or by the caller of splitwise_run. */
     char (*names)[LIMIT_NAME_BYTES];
     double interval_s; /* Length of an interval. */
     double end_s;      /* End of the recording. */
@@ -49,10 +48,10 @@ struct sim_usage {
 
 /* Allocates the gauges, and empty names. Returns ST_NO_MEMORY on failure. */
 enum status sim_usage_open(struct sim_usage *usage, uint32_t machine_count);
-void sim_usage_close(struct sim_usage *usage); /* All zeros are fine. */
+void sim_usage_close(struct sim_usage *usage); /* A struct of zeros is fine. */
 
-/* Sets a machine's gauge to `value` from now_s on. Here and in sim_usage_set_cluster: the times of
- * one gauge must not decrease. */
+/* Sets a machine's gauge to `value` from now_s on. Here and in sim_usage_set_cluster: requires that
+ * now_s of a gauge does not decrease. */
 void sim_usage_set(struct sim_usage *usage, uint32_t machine, enum sim_usage_level level,
                    double value, double now_s);
 /* Sets a gauge of the cluster to `value` from now_s on. */
@@ -68,7 +67,7 @@ uint32_t sim_usage_count(const struct sim_usage *usage);
  * recording. */
 double sim_usage_mean(const struct sim_usage *usage, uint32_t machine, enum sim_usage_level level,
                       uint32_t interval);
-/* Returns the mean of a cluster's level in interval `interval`. */
+/* Returns the mean of a level of the cluster in interval `interval`. */
 double sim_usage_cluster_mean(const struct sim_usage *usage, enum sim_usage_cluster_level level,
                               uint32_t interval);
 

@@ -1,6 +1,6 @@
-/* simulate_html: the report of one simulation (--html): one HTML file without references to other
- * files. simulate_trace.c calls it on the main thread, after the simulation. This part computes no
- * results: the caller passes two functions that print the results. */
+/* simulate_html: writes the report of one simulation (--html) as one HTML file.
+ * simulate_trace.c calls it on the main thread, after the simulation. This part owns nothing and
+ * computes no results: the caller passes two functions that print the results. */
 #ifndef TOOLS_SIMULATE_SIMULATE_HTML_H
 #define TOOLS_SIMULATE_SIMULATE_HTML_H
 
@@ -12,8 +12,8 @@ struct simulate_html {
     const struct simulate_options *options; /* Options with the command line (argc, argv). */
     const struct sim_report *report;
     const struct sim_usage *usage;
-    void (*text)(const void *self, FILE *out); /* Writes what the command prints. */
-    void (*json)(const void *self, FILE *out); /* Writes what the command writes for --json. */
+    void (*text)(const void *self, FILE *out); /* Writes the results as text. */
+    void (*json)(const void *self, FILE *out); /* Writes the results as JSON. */
     const void *self;                          /* First argument of `text` and `json`. */
 };
 

@@ -1,7 +1,7 @@
 /* simulate_options: the command line of `cleave simulate`, as values; simulate_options.c has each
- * option's help text. simulate_main.c reads the options once on the main thread (common/options.h);
- * simulate_trace.c and simulate_html.c read the struct. Texts point into the caller's arguments or
- * are literals; NULL = not given. This part opens no files. */
+ * option's help text. simulate_main.c reads the options once on the main thread (common/options.h).
+ * Texts point into the program's arguments or are literals; NULL = not given. Nothing is owned.
+ * This part opens no files. */
 #ifndef TOOLS_SIMULATE_SIMULATE_OPTIONS_H
 #define TOOLS_SIMULATE_SIMULATE_OPTIONS_H
 
@@ -11,7 +11,7 @@
 
 struct simulate_options {
     int argc;           /* Number of `argv`; the caller sets argc and argv. */
-    char **argv;        /* The arguments from the subcommand on. */
+    char **argv;        /* [argc]: the arguments from the subcommand on. */
     const char *config; /* A file; NULL = the default config. */
     /* Exactly one of trace, reference and replay_log is set. */
     const char *trace;      /* A trace or a synthetic workload. */
@@ -19,13 +19,13 @@ struct simulate_options {
     const char *replay_log; /* An event log of a gateway. */
     const char *policy;     /* NULL = the config's policy. */
     const char *profile;    /* File of `cleave profile`; NULL = the config's profile. */
-    const char *perf_model; /* perf_model.csv of the reference results. */
-    const char *model;      /* Name of the table's model; never NULL after the check. */
+    const char *perf_model; /* File with a table of times (perf_model.csv). */
+    const char *model;      /* Name of the table's model; not NULL after the check. */
     const char *rows_path;  /* File for a CSV row per request. */
     const char *events;     /* File for the scheduler's events. */
     const char *html;       /* File for a report. */
     const char *plot;       /* File for a picture of the machines' use. */
-    /* A wrong row of the trace ends the simulation with an error, or is skipped. */
+    /* REFUSE = a wrong row of the trace ends the simulation; SKIP = the row is skipped. */
     enum { SIMULATE_BAD_ROW_REFUSE, SIMULATE_BAD_ROW_SKIP } on_bad_row;
     bool json;                    /* Print the results as JSON, and the tables to standard error. */
     struct option_texts machines; /* COUNT:POOL:FILE each; none = the config's machines. */

@@ -1,7 +1,6 @@
-/* trace_line: the line of a trace file that was read last, its position, and the columns of the
- * header. trace.c and the readers of the formats (csv.c, mooncake.c) share the struct, on the
- * thread that reads the trace. No other file may include this header. A reader sees one line at a
- * time; trace.c compares a row with the row before it. */
+/* trace_line: the line of a trace file that was read last, and the functions that read the formats.
+ * trace.c owns the struct, and calls csv.c and mooncake.c on the thread that reads the trace. Only
+ * these files include this header. The functions do not compare a row with the row before it. */
 #ifndef TOOLS_TRACE_LINE_H
 #define TOOLS_TRACE_LINE_H
 
@@ -9,7 +8,7 @@
 
 #include <stddef.h>
 
-#define TRACE_COLUMNS_MAX 64
+#define TRACE_COLUMNS_MAX 64       /* Columns that are searched for names. */
 #define TRACE_SHOWN_BYTES 60       /* Bytes of a wrong value that an error shows. */
 #define TRACE_TICKS_PER_S 10000000 /* Seven decimals of a second, as in Azure's traces. */
 
@@ -31,35 +30,33 @@ struct trace_line {
     const char *names[TRACE_COLUMN_COUNT]; /* Name of each column in the header; constants. */
     bool has_id;                           /* The file has a column with ids. */
     char day[12];                          /* The date that was read last; "" = none. */
-    /* Days from 1970-01-01 to `day`; valid if `day` is set. */
-    int64_t day_number;
+    int64_t day_number;                    /* Days from 1970-01-01 to `day`. */
 
-    int64_t *blocks; /* [block_room]: hash ids of the row that was read last. */
-    uint32_t block_room;
+    int64_t *blocks;     /* [block_room]: hash ids of the row that was read last. */
+    uint32_t block_room; /* Room of `blocks`, in ids. */
 };
 
-/* What a line says, before the row is compared with the row before it. */
+/* The values of a line. */
 struct trace_raw {
     int64_t ticks; /* The file's time, in units of 1 / TRACE_TICKS_PER_S seconds. */
     double at_s;   /* The file's time in seconds; exact if the file has seconds. */
-    uint64_t id;   /* Not changed if the line has no id. */
+    uint64_t id;   /* request_id; unchanged if the line has none. */
     uint32_t prompt_tokens;
     uint32_t output_tokens;
-    uint32_t block_count; /* Hash ids in line->blocks. */
-    /* As in struct trace_row; 0 = the line does not say (TRACE_BLOCK_TOKENS). */
-    uint32_t block_tokens;
-    uint32_t tenant; /* As in struct trace_row. */
+    uint32_t block_count;  /* Hash ids in line->blocks. */
+    uint32_t block_tokens; /* Tokens of each block; 0 = not in the line. */
+    uint32_t tenant;       /* trace_row.tenant. */
 };
 
 /* Returns ST_INVALID with the error "path:line: name = "value": want …". */
 enum status trace_line_wrong(const struct trace_line *line, const char *name, const char *value,
                              const char *wanted, struct error *error);
 
-/* Finds the columns in the header, and the format if it is TRACE_AUTO. Cuts line->text into pieces.
+/* Finds the columns in the header line. Sets *format if it is TRACE_AUTO. Overwrites line->text.
  * ST_INVALID: a column is missing. */
 enum status trace_csv_header(struct trace_line *line, enum trace_format *format,
                              struct error *error);
-/* Reads the line as a row of a CSV. Cuts line->text into pieces. ST_INVALID: a field is missing or
+/* Reads the line as a row of a CSV. Overwrites line->text. ST_INVALID: a field is missing or
  * wrong. */
 enum status trace_csv_row(struct trace_line *line, enum trace_format format, struct trace_raw *out,
                           struct error *error);

@@ -1,30 +1,27 @@
 /* trace_stats: the statistics of a trace: number of requests, arrivals, lengths, and how many
- * tokens a KV cache would hold at each time, for computing times that the caller gives. Lengths are
- * exact. Rows are added one by one and not kept; memory is limited by the longest length and a
- * million intervals. `cleave trace` (main.c, show.c) calls the functions on the main thread. They
- * read no file and simulate no machine: they assume that no request waits. */
+ * tokens a KV cache would hold at each time, for computing times that the caller gives. The
+ * statistics do not keep the rows. `cleave trace` calls the functions on the main thread. They read
+ * no file and simulate no machine: they assume that no request waits. */
 #ifndef TOOLS_TRACE_STATS_H
 #define TOOLS_TRACE_STATS_H
 
 #include "tools/trace/trace.h"
 
 struct trace_stats_options {
-    /* Length of the intervals of the table over time; 0 = trace_stats_intervals chooses it. */
-    double interval_s;
-    double tbt_s;               /* Time to generate one token of an answer. */
+    double interval_s; /* Length of the intervals over time; 0 = trace_stats_intervals chooses. */
+    double tbt_s;      /* Time to generate one token of an answer. */
     double prompt_tokens_per_s; /* Rate at which a prompt is computed, without waiting. */
 };
 
 enum trace_length { TRACE_PROMPT, TRACE_OUTPUT, TRACE_LENGTH_COUNT };
 
-/* The requests of one interval. Active requests and tokens are means over the interval. */
+/* The requests of one interval. A request is active while its prompt or answer is computed. */
 struct trace_interval {
     double seconds;                      /* Length of the interval. */
     uint64_t requests;                   /* Requests that arrive in the interval. */
     uint64_t tokens[TRACE_LENGTH_COUNT]; /* Tokens of the requests that arrive in the interval. */
-    double active_requests;              /* Requests whose prompt or answer is being computed. */
-    /* Tokens of the active requests so far, i.e. what a KV cache holds. */
-    double active_tokens;
+    double active_requests;              /* Mean number of active requests. */
+    double active_tokens; /* Mean number of tokens that a KV cache holds of active requests. */
 };
 
 struct trace_stats;
@@ -59,14 +56,13 @@ uint64_t trace_stats_up_to(const struct trace_stats *stats, enum trace_length le
 
 /* Returns the number of hash ids of blocks in all rows. */
 uint64_t trace_stats_blocks(const struct trace_stats *stats);
-/* Returns how many of these hash ids had occurred earlier in the trace. With six million different
- * ids, about one new id in a thousand is counted as if it had occurred earlier. */
+/* Returns how many of the hash ids in trace_stats_blocks had occurred earlier in the trace. This is
+ * an estimate: of six million different ids, about one in a thousand counts as known. */
 uint64_t trace_stats_blocks_again(const struct trace_stats *stats);
 
-/* Returns the table over time, from time 0 to the last request: at most `count_max` intervals,
- * unless options.interval_s is above 0. *width_s_out: seconds of each interval except the last. The
- * last interval ends with the last request: it is shorter, or longer by up to half an interval. The
- * caller frees the table; NULL = out of memory. */
+/* Returns the intervals from time 0 to the last request. count_max: most intervals; not used if
+ * options.interval_s is above 0. *width_s_out: length of an interval. The last interval is shorter,
+ * or longer by up to half an interval. The caller frees the array. NULL = out of memory. */
 struct trace_interval *trace_stats_intervals(const struct trace_stats *stats, uint32_t count_max,
                                              uint32_t *count_out, double *width_s_out);
 

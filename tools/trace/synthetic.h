@@ -8,13 +8,12 @@
  *
  * Further keys: seconds=N, requests=N or both (the limit that is reached first ends the workload);
  * prompt=LENGTHS and output=LENGTHS, or lengths=FILE; seed=N. LENGTHS is fixed:N,
- * uniform:LEAST:MOST or lognormal:MEDIAN:SIGMA. With lengths=FILE each request gets both lengths of
- * a random row of the file; of a file with more than 2^20 rows, 2^20 are drawn at random and used.
- * A wrong row of the file is left out with `skip`; otherwise trace_synthetic_open fails. The same
- * text, file and seed always give the same requests.
+ * uniform:LEAST:MOST or lognormal:MEDIAN:SIGMA. With lengths=FILE a request gets both lengths of a
+ * random row of the file; of a file with more than 2^20 rows, 2^20 random rows are used. Equal
+ * texts, files and seeds give equal requests.
  *
- * trace.c calls it, on the thread that reads the trace; other parts use trace.h, which takes such a
- * text in place of a file. It does not wait: the times are only numbers. */
+ * trace.c calls the functions on the thread that reads the trace. Other parts use trace.h. The
+ * functions do not wait for the times of the requests. */
 #ifndef TOOLS_TRACE_SYNTHETIC_H
 #define TOOLS_TRACE_SYNTHETIC_H
 
@@ -27,9 +26,9 @@ struct trace_synthetic;
 bool trace_is_synthetic(const char *text);
 
 /* Parses the text, and reads the file of lengths=FILE. Requires trace_is_synthetic(text). seed:
- * used if the text has no seed. skip: true = wrong rows of the file are skipped. ST_INVALID: the
- * text is wrong; the error names the key and what was wanted. ST_TOO_LARGE: the text is too long.
- * Other errors are those of trace_open and trace_next for the file. */
+ * used if the text has no seed. skip: wrong rows of the file are skipped. ST_INVALID: the text or a
+ * row of the file is wrong. ST_TOO_LARGE: the text is too long. Other errors are those of
+ * trace_open and trace_next for the file. */
 enum status trace_synthetic_open(const char *text, uint64_t seed, bool skip,
                                  struct trace_synthetic **synthetic_out, struct error *error);
 void trace_synthetic_close(struct trace_synthetic *synthetic); /* NULL is fine. */
@@ -38,8 +37,8 @@ void trace_synthetic_close(struct trace_synthetic *synthetic); /* NULL is fine. 
  * wrong; "" = no row was skipped. */
 uint64_t trace_synthetic_skipped(const struct trace_synthetic *synthetic, const char **why_out);
 
-/* Returns the next request. Ids are 0, 1, …; row_out->line is the id + 1, because there is no file
- * with lines. ST_NOT_FOUND: there are no more requests. */
+/* Returns the next request. Ids are 0, 1, …; row_out->line is the id + 1. ST_NOT_FOUND: there are
+ * no more requests. */
 enum status trace_synthetic_next(struct trace_synthetic *synthetic, struct trace_row *row_out);
 
 #endif

@@ -1,10 +1,9 @@
 /* partition: the partitioner decides which layers of a model run on which devices, as the stages of
  * a pipeline. It finds the plan with the smallest bottleneck whose latency is within a limit. The
- * result is exact for the cost model below, which docs/partitioning.md explains. The commands
- * `cleave partition`, `simulate` and `plan` call the functions; a running machine does not. One
- * thread at a time may use a `struct partition`. The functions read no clock, do no I/O, and
- * allocate memory only in partition_open. They do not know profiles (cost.h makes the problem from
- * a profile) and print nothing (print.h does).
+ * result is exact for the cost model below, which docs/partitioning.md explains. `cleave
+ * partition`, `simulate` and `plan` call the functions. A `struct partition` owns its tables; one
+ * thread at a time may use it. The functions read no profiles (cost.h does) and print nothing
+ * (print.h does).
  *
  * The pipeline. A plan is a sequence of stages. Each stage runs consecutive layers on `replicas`
  * devices of one kind. Work moves through the stages in pieces: a micro-batch of a prompt, or one
@@ -35,12 +34,11 @@
  * Hosts. The stages on one host are neighbours: the pipeline enters a host once and leaves it once,
  * so a host's link to other hosts carries one boundary in each direction. Stages on one host are
  * joined by the link inside_host, others by the link between_hosts. A stage's replicas are on one
- * host, or on several hosts with equal devices that hold no other stage.
+ * host, or on several hosts of one kind that hold no other stage.
  *
  * Ties. If several plans within the limit have the smallest bottleneck, a plan with the smallest
  * latency is taken; among equal latencies, a plan with the fewest devices. If several plans remain,
- * every run takes the same plan. Times are whole nanoseconds and rates are fractions, so nothing is
- * rounded. */
+ * every run takes the same plan. */
 #ifndef TOOLS_PARTITION_SOLVER_PARTITION_H
 #define TOOLS_PARTITION_SOLVER_PARTITION_H
 
@@ -55,8 +53,7 @@
 #define PARTITION_DEVICES_MAX LIMIT_STAGE_PROCESSES /* Devices of one machine. */
 /* Most bytes that a partition allocates; a problem that needs more is refused. */
 #define PARTITION_MEMORY_MAX (100ull << 20)
-/* Longest time of a layer, of an end of the model, of a link, and longest stage_ns and return time:
- * 18 minutes in ns. */
+/* Largest value of each time in a problem, in ns: 18 minutes. */
 #define PARTITION_TIME_MAX (1ull << 40)
 #define PARTITION_NO_LIMIT UINT64_MAX /* No limit of the latency. */
 
@@ -64,8 +61,8 @@ struct partition_kind {       /* A kind of device. */
     const char *name;         /* Name for error texts. */
     const uint64_t *layer_ns; /* [layer_count]: time of a piece in each layer, ≥ 1. */
     uint64_t stage_ns;        /* Time of a piece per stage, in addition to its layers. */
-    uint64_t first_ns;        /* Time before the first layer. */
-    uint64_t last_ns;         /* Time after the last layer. */
+    uint64_t first_ns;        /* Time of a piece before the first layer. */
+    uint64_t last_ns;         /* Time of a piece after the last layer. */
     uint64_t memory_bytes;    /* Usable memory of one device. */
 };
 
@@ -80,8 +77,8 @@ struct partition_link {
     uint64_t delay_ns; /* Time until the piece has arrived: busy_ns + latency. */
 };
 
-/* The model, the devices and the links. All arrays belong to the caller; opening copies what it
- * needs. */
+/* The model, the devices and the links. Arrays and names belong to the caller and are not used
+ * after partition_open. */
 struct partition_problem {
     uint32_t layer_count;        /* 1 … LIMIT_LAYERS */
     const uint64_t *layer_bytes; /* Weights and KV of each layer. */
@@ -89,11 +86,11 @@ struct partition_problem {
     uint64_t last_bytes;         /* Weights after the last layer (vocabulary). */
     /* Bytes that the first and last weights share (a tied embedding); ≤ last_bytes. */
     uint64_t shared_bytes;
-    uint64_t workspace_bytes; /* Memory of each device besides weights and KV. */
-    uint32_t kind_count;      /* Kinds of devices. */
-    const struct partition_kind *kinds;
-    uint32_t host_count; /* Kinds of hosts. */
-    const struct partition_host *hosts;
+    uint64_t workspace_bytes;            /* Memory of each device besides weights and KV. */
+    uint32_t kind_count;                 /* Kinds of devices. */
+    const struct partition_kind *kinds;  /* [kind_count] */
+    uint32_t host_count;                 /* Kinds of hosts. */
+    const struct partition_host *hosts;  /* [host_count] */
     struct partition_link inside_host;   /* Between two stages on one host. */
     struct partition_link between_hosts; /* Between two stages on different hosts. */
     uint64_t return_inside_host_ns;      /* Return time inside a host. */
@@ -116,8 +113,8 @@ struct partition_rate { /* A fraction: ns / divisor. */
 };
 
 struct partition_stage {
-    uint32_t first; /* Layers first … end - 1. */
-    uint32_t end;
+    uint32_t first;          /* First layer. */
+    uint32_t end;            /* Layer after the last layer. */
     uint32_t kind;           /* Index in partition_problem.kinds. */
     uint32_t replicas;       /* Devices that hold the stage. */
     uint32_t host_kind;      /* Index in partition_problem.hosts. */
@@ -134,26 +131,25 @@ struct partition_plan {
     struct partition_rate bottleneck; /* Time per piece; smaller is faster. */
     uint64_t pace_ns;
     uint64_t latency_ns;
-    uint32_t devices; /* Devices of all stages. */
+    uint32_t devices; /* Number of devices of all stages together. */
 };
 
 struct partition;
 
 /* Checks the problem and allocates the memory. ST_INVALID: a value is wrong, or no plan fits into
- * the devices' memory. ST_TOO_LARGE: a time, a number of bytes, or a number of devices, kinds or
- * hosts is not within its bounds; or PARTITION_MEMORY_MAX does not suffice. ST_NO_MEMORY. The error
- * text says which value. */
+ * the devices' memory. ST_TOO_LARGE: a value is outside its bounds, or PARTITION_MEMORY_MAX does
+ * not suffice. ST_NO_MEMORY. The error text says which value. */
 enum status partition_open(const struct partition_problem *problem, struct partition **out,
                            struct error *error);
-void partition_close(struct partition *partition); /* NULL is fine */
+void partition_close(struct partition *partition); /* NULL is fine. */
 
-/* Finds the best plan; can be called repeatedly. ST_NOT_FOUND: no plan keeps the limit; the error
- * text says which latency is possible. ST_INVALID: goal->micro_batches is 0. ST_TOO_LARGE: the
- * pieces take so long that times could overflow. */
+/* Finds the best plan. May be called several times. ST_NOT_FOUND: no plan keeps the limit; the
+ * error text says which latency is possible. ST_INVALID: goal->micro_batches is 0. ST_TOO_LARGE:
+ * times could overflow. */
 enum status partition_solve(struct partition *partition, const struct partition_goal *goal,
                             struct partition_plan *plan_out, struct error *error);
 
-/* Compares two rates; < 0: `a` is smaller (faster); 0: equal; > 0: `a` is larger. */
+/* Compares two rates. Returns < 0: `a` is smaller (faster); 0: equal; > 0: `a` is larger. */
 int partition_rate_compare(struct partition_rate a, struct partition_rate b);
 
 #endif

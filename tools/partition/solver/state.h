@@ -1,18 +1,17 @@
 /* partition_state: struct partition, which owns the tables of the partitioner (partition.h), and
- * the functions that the files of solver/ share. Only these files and tests include this header.
- * The functions run on the thread that calls partition_open or partition_solve. They do not read
- * profiles or clusters: partition.h has the problem, in plain times and bytes.
+ * the functions that the files of solver/ share. The functions run on the thread that calls
+ * partition_open or partition_solve. They read no profiles and no clusters: partition.h has the
+ * problem in times and bytes.
  *
- * A *state* says which part of the cluster the first stages of a pipeline use: for each kind of
- * host, how many hosts, including the *open* host. The open host is the host of the latest stage if
- * it has unused devices; the state also says how many of its devices of each kind are used. A
- * *closed* state has no open host: the next stage begins on another host. A closed state is never
- * better than an open state with the same hosts, so a host may be closed at any time. If the number
- * of stages is given, the state also counts the stages.
+ * A *state* says which part of the cluster the first stages of a pipeline use. The *host vector* of
+ * a state is the number of used hosts of each kind. If the latest stage is on a single host, this
+ * host may be *open*: a further stage can use its unused devices. The state then has the number of
+ * used devices of each kind on the open host. A *closed* state has no open host: the next stage
+ * begins on another host. If the number of stages is given, the state also counts the stages.
  *
  * States are numbered so that every further stage leads to a higher number. The number is ordered
- * by stages, then by the vector of hosts, then by the slot: what is used of the open host, with
- * `closed` as the last slot. */
+ * by stages, then by host vector, then by *slot*: the use of the open host, with `closed` as the
+ * last slot. */
 #ifndef TOOLS_PARTITION_SOLVER_STATE_H
 #define TOOLS_PARTITION_SOLVER_STATE_H
 
@@ -21,7 +20,7 @@
 
 #include <stddef.h>
 
-/* A rate and a pace that every plan keeps. */
+/* Bounds that every plan keeps: a rate, and a pace in ns. */
 #define PARTITION_RATE_ANY                                                                         \
     (struct partition_rate)                                                                        \
     {                                                                                              \
@@ -39,11 +38,12 @@ struct partition_bound {
 struct partition_label {
     uint32_t from_state; /* State before the stage. */
     uint8_t start;       /* First layer of the stage. */
-    uint8_t kind;        /* Kind of its devices. */
+    uint8_t kind;        /* Kind of the stage's devices. */
     uint8_t replicas;    /* 0 = there is no stage: the open host was closed. */
-    uint8_t host_kind;
+    uint8_t host_kind;   /* Kind of the stage's hosts. */
 };
 
+/* Fields without a comment have equal names in struct partition_problem or partition_kind. */
 struct partition {
     uint32_t layers;
     uint32_t kinds;      /* Kinds of devices. */
@@ -52,14 +52,15 @@ struct partition {
     /* Most replicas of a stage, per kind of device; 0 = no such device. */
     uint32_t replicas_max[PARTITION_KINDS_MAX];
     uint32_t paths_max; /* 0 = any number. */
-    /* Number of paths in the current search: every replica count must divide it. 0 = any replica
+    /* Number of paths in the current search, which every replica count must divide; 0 = any replica
      * counts. */
     uint32_t paths;
-    /* Sum of the times of the layers before each layer. Index 1 and up include the time before the
-     * first layer, and the last index includes the time after the last layer. */
+    /* [kind][layer]: sum of the times of the layers before the layer. first_ns counts for the first
+     * layer, and last_ns for the last layer. */
     uint64_t time_ns[PARTITION_KINDS_MAX][LIMIT_LAYERS + 1];
     uint64_t stage_ns[PARTITION_KINDS_MAX];
-    /* Sum of the bytes of the layers before each layer, with the two ends of the model. */
+    /* [layer]: sum of the bytes of the layers before the layer. first_bytes counts for the first
+     * layer, and last_bytes for the last layer. */
     uint64_t bytes[LIMIT_LAYERS + 1];
     uint64_t shared_bytes;
     uint64_t workspace_bytes;
@@ -70,13 +71,13 @@ struct partition {
     uint64_t return_between_hosts_ns;
     struct partition_host hosts[PARTITION_HOSTS_MAX];
 
-    /* Increment of the host vector for one more host of this kind. */
+    /* Increment of a host vector's index for one more host of a kind. */
     uint32_t host_stride[PARTITION_HOSTS_MAX];
-    uint32_t vectors; /* Number of host vectors: how many hosts of each kind are in use. */
+    uint32_t vectors;                         /* Number of host vectors. */
     uint32_t slot_first[PARTITION_HOSTS_MAX]; /* First slot of each kind of open host. */
-    /* Use of the open host, as an index, when all its devices are in use. */
+    /* [kind of host]: use of the open host, as an index, when all its devices are in use. */
     uint32_t slot_full[PARTITION_HOSTS_MAX];
-    /* Increment of that index for one more device of a kind. */
+    /* [kind of host][kind]: increment of the open host's use for one more device of a kind. */
     uint32_t slot_stride[PARTITION_HOSTS_MAX][PARTITION_KINDS_MAX];
     uint32_t slots; /* Slots per host vector; the last slot is `closed`. */
     /* State numbers are slots - 1 (the start: closed, nothing used) … states - 1. */
@@ -86,15 +87,15 @@ struct partition {
     uint16_t *reach;      /* [kind][first layer][replicas]: furthest end within the bound. */
     uint16_t *reach_back; /* [kind][end][replicas]: earliest first layer within the bound. */
     /* [state]: furthest layer at which a pipeline in this state ends; 0 = none. In
-     * partition_shortest_find: last column of the state's row that may be set. */
+     * partition_shortest_find: last entry of the state's row of best_score that may be set. */
     uint16_t *furthest_end;
-    /* [state]: earliest layer from which stages that use no more than the state can run the rest.
-     */
+    /* [state]: earliest layer from which stages that use at most the state can run the rest. */
     uint16_t *earliest_first;
-    /* [state]: the earliest layer from which the unused devices can run the rest. */
+    /* [state]: earliest layer from which the devices that the state does not use can run the rest.
+     */
     uint16_t *rest_first;
-    /* [state - (slots - 1)][end]: latency << 8 | devices, of the best pipeline that uses no more
-     * than the state; UINT64_MAX = none. */
+    /* [state - (slots - 1)][end]: score (latency << 8 | devices) of the best pipeline that uses at
+     * most the state; UINT64_MAX = none. */
     uint64_t *best_score;
     struct partition_label *label; /* [state - (slots - 1)][end]. */
     uint64_t memory_bytes;         /* Bytes allocated for this struct and its tables. */
@@ -108,18 +109,18 @@ bool partition_states_count(struct partition *p);
 /* A position in the walk over all states in the order of their numbers. */
 struct partition_place {
     uint32_t state;
-    uint32_t stage;     /* Stages so far, if the number of stages is given. */
-    uint32_t host_kind; /* Kind of the open host. */
-    uint32_t index;     /* Use of the open host, as an index; 0 = closed. */
-    uint32_t hosts;     /* Hosts in use. */
-    uint32_t used[PARTITION_HOSTS_MAX];
+    uint32_t stage;                     /* Stages so far, if the number of stages is given. */
+    uint32_t host_kind;                 /* Kind of the open host. */
+    uint32_t index;                     /* Use of the open host, as an index; 0 = closed. */
+    uint32_t hosts;                     /* Hosts in use, of all kinds. */
+    uint32_t used[PARTITION_HOSTS_MAX]; /* Hosts in use, of each kind. */
 };
 
 /* Sets *place to the first state. */
 void partition_place_first(const struct partition *p, struct partition_place *place);
 /* Goes to the next state. Returns false if *place is the last state. */
 bool partition_place_next(const struct partition *p, struct partition_place *place);
-/* Returns the closed state with the same hosts. */
+/* Returns the closed state with the host vector and the stages of *place. */
 uint32_t partition_place_closed(const struct partition *p, const struct partition_place *place);
 
 /* A possible next stage: 1 … replicas_max replicas of one kind of device, on the open host or on
@@ -131,13 +132,14 @@ struct partition_move {
     uint32_t replicas_max;
     uint32_t per_host; /* Devices of this kind on a host. */
     uint32_t index;    /* Use of the open host before the stage, as an index. */
-    /* First slot of the state's host vector; if p->stages is given, with one stage more. */
+    /* Number of the first state with the current host vector; with one more stage if p->stages is
+     * given. */
     uint32_t base;
 };
 
 #define PARTITION_MOVES_MAX (PARTITION_HOSTS_MAX * PARTITION_KINDS_MAX)
 
-/* Writes the possible next stages, at most PARTITION_MOVES_MAX. Returns their number. */
+/* Stores the possible next stages, at most PARTITION_MOVES_MAX. Returns their number. */
 uint32_t partition_moves(const struct partition *p, const struct partition_place *place,
                          struct partition_move *moves_out);
 
@@ -166,7 +168,7 @@ static inline bool partition_replicas_fit(const struct partition *p, uint32_t re
     return p->paths == 0 || p->paths % replicas == 0;
 }
 
-/* Time of a stage with the layers first … end - 1 (at least one). */
+/* Returns the time of a stage with the layers first … end - 1 (at least one). */
 static inline uint64_t partition_run_ns(const struct partition *p, uint32_t kind, uint32_t first,
                                         uint32_t end)
 {
@@ -180,13 +182,13 @@ static inline uint64_t partition_run_bytes(const struct partition *p, uint32_t f
     return first == 0 && end == p->layers ? bytes - p->shared_bytes : bytes;
 }
 
-/* Returns a row of `reach`, indexed by the number of replicas. */
+/* Returns the row of p->reach for a kind and a first layer, indexed by the number of replicas. */
 static inline uint16_t *partition_reach_of(const struct partition *p, uint32_t kind, uint32_t first)
 {
     return p->reach + ((size_t)kind * p->width + first) * (PARTITION_DEVICES_MAX + 1);
 }
 
-/* Returns a row of `reach_back`, indexed by the number of replicas. */
+/* Returns the row of p->reach_back for a kind and an end, indexed by the number of replicas. */
 static inline uint16_t *partition_back_of(const struct partition *p, uint32_t kind, uint32_t end)
 {
     return p->reach_back + ((size_t)kind * p->width + end) * (PARTITION_DEVICES_MAX + 1);
@@ -198,22 +200,22 @@ bool partition_link_fits(const struct partition_link *link, const struct partiti
 /* Fills p->reach for the bound. */
 void partition_reach_fill(struct partition *p, const struct partition_bound *bound);
 
-/* Fills p->reach and p->furthest_end for the bound, up to the first state that reaches all layers.
- * Returns how many layers, from the first on, a pipeline can run within the bound. If p->stages is
- * given, the pipeline has at most this number of stages. */
+/* Returns how many layers, from the first on, a pipeline can run within the bound. If p->stages is
+ * given, the pipeline has at most this number of stages. Fills p->reach for the bound, and
+ * overwrites p->furthest_end. */
 uint32_t partition_reach(struct partition *p, const struct partition_bound *bound);
 
 /* --- need.c --- */
 
-/* Fills p->reach and p->rest_first for the bound. Returns false if no plan is within the bound;
- * p->rest_first is then not valid. If p->stages is given, p->rest_first is 0 everywhere, and true
- * means only that at most this number of stages can run all layers. */
+/* Fills p->reach and p->rest_first for the bound, and overwrites other tables. Returns false if no
+ * plan is within the bound; p->rest_first is then not valid. If p->stages is given, p->rest_first
+ * is 0 everywhere, and true means only that at most p->stages stages can run all layers. */
 bool partition_need_fill(struct partition *p, const struct partition_bound *bound);
 
 /* --- candidates.c --- */
 
-/* Returns the largest rate below `rate` that a link, or a stage with a time of at most pace_ns, can
- * have; 0 = none. */
+/* Returns the largest rate below `rate` that a link can have, or a stage that takes at most
+ * pace_ns; 0 = none. */
 struct partition_rate partition_rate_before(const struct partition *p, struct partition_rate rate,
                                             uint64_t pace_ns);
 /* Returns the largest time below pace_ns that a piece can take in a stage or on a link; 0 =
@@ -222,10 +224,9 @@ uint64_t partition_pace_before(const struct partition *p, uint64_t pace_ns);
 
 /* --- paths.c --- */
 
-/* Finds the plan within the bound with the smallest latency (with one micro-batch); among equal
- * latencies, the plan with the fewest devices. The plan has exactly p->stages stages, if p->stages
- * is given. Returns false if there is no plan with a score (latency << 8 | devices) below `cutoff`.
- * Overwrites all tables. */
+/* Finds the plan within the bound with the smallest score: latency of one micro-batch << 8 |
+ * devices. If p->stages is given, the plan has exactly this number of stages. Returns false if no
+ * plan has a score below `cutoff`. Overwrites all tables. */
 bool partition_shortest_find(struct partition *p, const struct partition_bound *bound,
                              uint64_t cutoff, struct partition_plan *plan_out);
 

@@ -1,7 +1,6 @@
 /* splitwise_batch: the queues of a splitwise_machine, and the choice of the machine's next batch.
- * Only machine.c calls it, on the thread of its simulation; the machine owns the queues. This part
- * sorts tasks by the arrival of their requests. It does not know the present time, or how long a
- * batch runs: machine.c does. */
+ * machine.c calls the functions, on the thread of the simulation; the machine owns the queues. This
+ * part does not know the present time, or how long a batch runs: machine.c does. */
 #ifndef TOOLS_SIMULATE_SPLITWISE_BATCH_H
 #define TOOLS_SIMULATE_SPLITWISE_BATCH_H
 
@@ -39,20 +38,17 @@ uint32_t splitwise_task_memory(const struct splitwise_machine *m, uint32_t task)
  * prompt, 1 for a decode. */
 uint32_t splitwise_task_rows(const struct splitwise_machine *m, uint32_t task);
 
-/* Adds a task that is in no batch to m->pending, at a position that the task's preemptions and then
- * the arrival of its request decide (batch.c). Also adds a prompt to m->prompts, and a displaced
- * decode to m->blocked. */
+/* Adds a task that is in no batch to m->pending, by the task's preemptions and then the arrival of
+ * its request. Also adds a prompt to m->prompts, and a displaced decode to m->blocked. */
 void splitwise_pending_add(struct splitwise_machine *m, uint32_t task);
 /* Adds a task that may join a batch to m->waiting, which is sorted by the arrival of the requests.
- * After that, each batch that is built without the task counts as a preemption of the task.
- * Requires that the task is in no batch. If both tasks of a request are on this machine, the decode
- * may be added only after the prompt has ended. */
+ * After that, each batch that is built without the task counts as a preemption. Requires that the
+ * task is in no batch, and that the prompt of a decode on this machine has ended. */
 void splitwise_waiting_add(struct splitwise_machine *m, uint32_t task);
 
 /* Changes the current batch into the next batch: chooses which decodes stay and which tasks of the
  * queues join. The other decodes are displaced: they keep their memory and return to the queues.
- * Updates the machine's batch, used_tokens and queues. Requires that the current batch has no
- * prompts. */
+ * Requires that the current batch has no prompts. */
 void splitwise_batch_build(struct splitwise_machine *m);
 
 #endif

@@ -1,22 +1,20 @@
 /* splitwise_machine: a machine of the Splitwise paper's simulator (README of the reference results,
- * "Machine level"). The results agree with the reference except for the last digits.
+ * "Machine level").
  *
- * This part is not sched_machine with other parameters, because the model differs: a request is two
- * tasks, a prompt that is never cut into chunks and a decode. A batch holds tasks, not tokens. A
- * decode that is displaced from a batch keeps its memory. Tasks that were passed over (here called
- * preempted) preemptions_max times go first. A batch of decodes runs many iterations in one piece
- * (a run); an arrival cuts the run at the next boundary between iterations. A task takes all its
- * memory when it first runs. sched_machine, in contrast, cuts prompts, lets every decode take part,
- * reserves memory before the prompt runs, and decides again after each decode step. Everything
- * between machines (pools, routing) is the server's own sched_cluster.
+ * A request is two *tasks*: a prompt, which is not cut into chunks, and a decode. A task takes all
+ * its memory when it first runs. An *iteration* computes a batch once. A batch of decodes computes
+ * several iterations in one piece (a *run*); an arriving task can cut the run at the next boundary
+ * between iterations. A decode that is *displaced* from a batch keeps its memory. A waiting task
+ * that is not chosen for a batch counts as *preempted*; a task that was preempted preemptions_max
+ * times goes first.
  *
- * Properties of the reference that no server should have (all in machine.c and batch.c): the queue
- * of tasks is sorted on insertion by a number that changes later. A decode whose prompt runs on the
- * same machine arrives together with that prompt, and cuts runs that it cannot join. The end of a
- * transfer cuts the runs of its source.
+ * Properties of the reference that no server should have: the queue of tasks is sorted on insertion
+ * by a number that changes later. A decode whose prompt runs on the same machine arrives together
+ * with the prompt, and cuts runs that it cannot join. The end of a transfer cuts a run of the
+ * machine that sent the KV.
  *
- * splitwise.c calls it, on the one thread of its simulation, and passes the virtual time. It does
- * not route requests and does not simulate transfers: splitwise.c does. */
+ * splitwise.c owns the machines, calls them on one thread and passes the virtual time. This part
+ * does not route requests and does not simulate transfers. */
 #ifndef TOOLS_SIMULATE_SPLITWISE_MACHINE_H
 #define TOOLS_SIMULATE_SPLITWISE_MACHINE_H
 
@@ -49,12 +47,12 @@ static inline uint32_t splitwise_task_of(uint32_t slot, enum splitwise_kind kind
 /* A prompt or a decode, and its place in the queues of its machine. */
 struct splitwise_task {
     uint8_t state; /* enum splitwise_state (batch.h). */
-    /* The task is in `waiting`, and every build after build since_build adds a preemption. */
+    /* The task is in `waiting`: each batch that is built after since_build adds a preemption. */
     bool counts_builds;
-    uint32_t preemptions; /* Preemptions up to build since_build. */
+    uint32_t preemptions; /* Preemptions until since_build. */
     uint32_t since_build; /* The machine's `builds` when the task entered `waiting`. */
     uint32_t next;        /* Next task in a list of the machine; SPLITWISE_NONE = none. */
-    uint32_t previous;    /* Previous task in this list; SPLITWISE_NONE = none. */
+    uint32_t previous;    /* Previous task in the list; SPLITWISE_NONE = none. */
 };
 
 /* A request with its two tasks. */
@@ -63,17 +61,15 @@ struct splitwise_request {
     uint32_t prompt_tokens;
     uint32_t answer_tokens; /* Tokens of the decode: the answer's tokens except the first. */
     uint32_t answer_left;   /* Tokens left to decode; valid while the decode is in no batch. */
-    /* Tokens of KV that the request holds on the machine of its prompt or, after a transfer, on the
-     * machine of its decode. */
-    uint32_t held_tokens;
-    uint64_t chosen_build; /* Last build that chose a task of the request. */
+    uint32_t held_tokens;   /* Tokens of KV that the request's tasks took when they first ran. */
+    uint64_t chosen_build;  /* Last build that chose a task of the request. */
     struct splitwise_task tasks[2];
 };
 
-/* A list of tasks, linked by their `next` and `previous`. */
+/* A list of tasks, linked by `next` and `previous`. */
 struct splitwise_list {
-    uint32_t first;
-    uint32_t last;
+    uint32_t first; /* SPLITWISE_NONE = the list is empty. */
+    uint32_t last;  /* SPLITWISE_NONE = the list is empty. */
 };
 
 /* A growing array of tasks. */
@@ -89,12 +85,11 @@ struct splitwise_machine {
     struct splitwise_request *requests; /* The requests of all machines. */
     const struct cost_curve *curve;
     uint32_t memory_tokens; /* Tokens of KV that fit beside the weights. */
-    uint32_t used_tokens;   /* Tokens of KV that requests hold. */
+    uint32_t used_tokens;   /* Tokens of KV that requests hold; the caller counts transfers. */
 
-    struct splitwise_array pending; /* Tasks in no batch, in the order of batch.c. */
-    /* The first task of each request in `pending`, by the request's arrival. */
-    struct splitwise_array waiting;
-    struct splitwise_list prompts; /* The prompts in `pending`, by arrival at the machine. */
+    struct splitwise_array pending; /* Tasks in no batch (splitwise_pending_add). */
+    struct splitwise_array waiting; /* Tasks that may join a batch (splitwise_waiting_add). */
+    struct splitwise_list prompts;  /* The prompts in `pending`, by arrival at the machine. */
     /* The displaced decodes in `pending`, in the order of their displacement. */
     struct splitwise_list blocked;
     uint32_t builds; /* Number of batches built so far. */
@@ -111,8 +106,8 @@ struct splitwise_machine {
 
     double iteration_s;    /* Time of one iteration of the current run. */
     double run_iterations; /* Iterations of the current run. */
-    double run_ends_s;     /* Valid while batch_count > 0. */
-    bool run_cut;          /* An event has cut the run: it ends with the current iteration. */
+    double run_ends_s;     /* End of the current run; valid while batch_count > 0. */
+    bool run_cut;          /* The run was cut: it ends with the current iteration. */
     bool out_of_memory;    /* An array could not grow, so the simulation must stop. */
 };
 
@@ -124,20 +119,20 @@ void splitwise_machine_init(struct splitwise_machine *m, uint32_t index,
 void splitwise_machine_done(struct splitwise_machine *m);
 
 /* Adds an arriving task: a prompt, or a decode that arrives with its KV or together with its
- * prompt. If no batch runs and the task fits the memory, starts a run. If the task can join the
- * batch (for a prompt: perhaps in place of decodes), cuts the run. */
+ * prompt. If no batch runs and the task fits the memory, starts a run. If a batch of decodes runs
+ * and has room for the task, cuts the run; a prompt may also replace decodes. */
 void splitwise_machine_arrive(struct splitwise_machine *m, uint32_t slot, enum splitwise_kind kind,
                               double now_s);
 /* Reports that a transfer from this machine has ended; the caller has freed the memory of the KV.
  * Starts or cuts a run as splitwise_machine_arrive does for the first task of `pending`. */
 void splitwise_machine_transfer_end(struct splitwise_machine *m, double now_s);
 
-/* Ends the run; call it at run_ends_s. Ended tasks leave the batch; their numbers, at most
- * SPLITWISE_BATCH_TASKS, are written to ended_out in the order of the batch, and the memory of
- * ended decodes is freed. Returns the number of ended tasks. The caller handles the ended tasks and
+/* Ends the run; call this function at run_ends_s. Removes ended tasks from the batch, frees the
+ * memory of ended decodes, and stores the numbers of the ended tasks, at most
+ * SPLITWISE_BATCH_TASKS. Returns how many tasks have ended. The caller handles the ended tasks and
  * then calls splitwise_machine_run_start. */
 uint32_t splitwise_machine_run_end(struct splitwise_machine *m, uint32_t *ended_out);
-/* Builds the next batch and starts its run. */
+/* Builds the next batch and starts its run. Starts nothing if the batch is empty. */
 void splitwise_machine_run_start(struct splitwise_machine *m, double now_s);
 
 /* Returns true if no task waits and no task runs. */

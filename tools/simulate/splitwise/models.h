@@ -1,7 +1,6 @@
 /* splitwise_models: the models and the machine that the simulator of the Splitwise paper uses
- * (README of the reference results, "The model"). `cleave simulate`, `cleave plan` and the
- * comparison with the reference read them, on any thread: all are constants. The models that cleave
- * computes are not here. */
+ * (README of the reference results, "The model"). `cleave simulate` and `cleave plan` read these
+ * constants, on any thread. The models that cleave computes are not here. */
 #ifndef TOOLS_SIMULATE_SPLITWISE_MODELS_H
 #define TOOLS_SIMULATE_SPLITWISE_MODELS_H
 
@@ -9,8 +8,8 @@
 
 struct splitwise_model {
     const char *name; /* As in perf_model.csv. */
-    uint64_t layers;
-    uint64_t hidden;
+    uint64_t layers;  /* Number of layers. */
+    uint64_t hidden;  /* Numbers in a row. */
     uint64_t weights_bytes;
 };
 

@@ -1,9 +1,8 @@
 /* reference: simulates the cases of a directory of reference results with the policy
- * splitwise-compat, and compares the times of each request. The directory holds cases.json,
- * perf_model.csv and, for each case NAME, NAME.csv with the reference's results and a trace in
- * traces/. `cleave simulate --reference` (simulate_main.c) calls this part on the main thread. It
- * prints nothing, and it makes no reference results: the simulator of the Splitwise paper made
- * them. */
+ * splitwise-compat, and compares the times of each request. The directory has cases.json and
+ * perf_model.csv. For each case NAME, it has the reference's results (NAME.csv) and a trace in
+ * traces/. `cleave simulate --reference` calls this part on the main thread. This part keeps no
+ * state and prints nothing. The simulator of the Splitwise paper made the reference results. */
 #ifndef TOOLS_SIMULATE_SPLITWISE_REFERENCE_H
 #define TOOLS_SIMULATE_SPLITWISE_REFERENCE_H
 
@@ -21,9 +20,8 @@ struct reference_result {
     double tbt_difference_s;  /* Largest difference of TBT. */
     double e2e_difference_s;  /* Largest difference of E2E. */
     double wall_s; /* Wall-clock time of the simulation, without reading the reference's results. */
-    /* slo_met and reference_slo_met can be compared. This requires that the case says whether the
-     * reference met the paper's SLO, and that perf_model.csv has the times of the idle machine by
-     * which the SLO is defined. */
+    /* slo_met and reference_slo_met can be compared: the case says whether the reference met the
+     * SLO, and perf_model.csv has the times of the SLO's idle machine. */
     bool slo_known;
     bool slo_met;           /* This simulation meets the SLO. */
     bool reference_slo_met; /* The reference met the SLO. */
@@ -36,8 +34,7 @@ struct reference_result {
 typedef void (*reference_case_call)(void *self, const struct reference_result *result);
 
 /* Runs the cases in order, and calls `each` after each case; *result is valid during the call.
- * Differences are no error. The first error ends the run; its text names the file and what is wrong
- * in it, except for ST_NO_MEMORY. */
+ * Differences are no error. The first error ends the run. */
 enum status reference_run(const char *directory, reference_case_call each, void *self,
                           struct error *error);
 

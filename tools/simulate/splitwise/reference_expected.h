@@ -1,6 +1,6 @@
 /* reference_expected: the reference's results of one case: id, TTFT, TBT and E2E of each request.
- * The whole file is read at once; the caller takes each row once. reference.c calls the functions
- * on the main thread, and compares the rows itself. */
+ * The struct owns the rows of the whole file, and the caller takes each row once. reference.c calls
+ * the functions on the main thread, and compares the rows itself. */
 #ifndef TOOLS_SIMULATE_SPLITWISE_REFERENCE_EXPECTED_H
 #define TOOLS_SIMULATE_SPLITWISE_REFERENCE_EXPECTED_H
 

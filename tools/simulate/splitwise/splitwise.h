@@ -1,9 +1,9 @@
 /* splitwise: simulates a cluster like the simulator of the Splitwise paper (policy
- * splitwise-compat): the server's cluster-level scheduler with options that make it decide like the
- * paper's, machines like the paper's (machine.h), and transfers that do not slow each other down.
- * The results agree with the reference to 1e-9 s (reference.h). `cleave simulate` calls it on the
- * main thread, `cleave plan` on any thread: a run owns all its state and uses virtual time only.
- * This part simulates no profile, no failures and no layer-wise transfers: sim_run.h does. */
+ * splitwise-compat): sched_cluster with the paper's rules, machines like the paper's (machine.h),
+ * and transfers that do not slow each other down. The results agree with the reference to 1e-9 s
+ * (reference.h). `cleave simulate` and `cleave plan` call it, on any thread: a run owns all its
+ * state and uses virtual time only. This part simulates no profiles, failures or layer-wise
+ * transfers: sim_run.h does. */
 #ifndef TOOLS_SIMULATE_SPLITWISE_SPLITWISE_H
 #define TOOLS_SIMULATE_SPLITWISE_SPLITWISE_H
 
@@ -26,16 +26,15 @@ struct splitwise_setup {
     uint64_t weights_bytes;             /* Weights of the model. */
     uint64_t kv_bytes_per_token;        /* KV of one token in all layers. */
     double link_bytes_per_s;            /* Rate of each transfer of KV. */
-    double retry_s; /* Seconds after which a transfer that found no memory tries again. */
+    double retry_s; /* Seconds until a transfer that found no memory is tried again. */
     uint32_t prompt_queue_threshold_tokens; /* See struct sched_cluster_options. */
     struct splitwise_options machine;       /* Limits of a machine's batches. */
-    /* Most open requests, for which memory is allocated; 0 = SCHED_REQUESTS_MAX. */
-    uint32_t open_max;
+    uint32_t open_max;                      /* Most open requests; 0 = SCHED_REQUESTS_MAX. */
     /* Receives the use of the machines. The caller opens the struct for the number of machines and
-     * sets the names; the run ends the recording. Requests with a task in no batch are counted as
-     * queued. NULL = none. */
+     * sets the names; the run ends the recording. A request with a waiting task counts as queued.
+     * NULL = none. */
     struct sim_usage *usage;
-    /* The run ends with ST_CANCELLED when *stop is true, e.g. set by `done`; NULL = never. */
+    /* The run ends with ST_CANCELLED when *stop is true; `done` may set *stop. NULL = none. */
     const bool *stop;
 };
 
@@ -58,7 +57,7 @@ struct splitwise_totals {
     uint64_t requests;  /* Requests that were served. */
     uint64_t events;    /* Events of the simulation and of the scheduler. */
     uint64_t transfers; /* Transfers of KV that have begun. */
-    uint64_t retries;   /* Tries of transfers that found no memory. */
+    uint64_t retries;   /* Tries of a transfer that found no memory. */
     uint64_t displaced; /* Decodes that left a batch before their end. */
     uint64_t moves;     /* Moves of machines between pools. */
     uint32_t open_max;  /* Most requests that were open at the same time. */
@@ -70,10 +69,10 @@ struct splitwise_totals {
 
 typedef void (*splitwise_done_call)(void *self, const struct splitwise_result *result);
 
-/* Runs the whole trace and calls `done` when a request is served. Returns the errors of the trace;
- * ST_INVALID for a request that is larger than any machine (unless the trace skips wrong rows);
- * ST_NO_RESOURCE: more than open_max requests are open; ST_CANCELLED: see setup->stop;
- * ST_NO_MEMORY: memory runs out. */
+/* Runs the whole trace and calls `done` when a request is served. Returns the errors of the trace.
+ * ST_INVALID: a request is larger than any machine, and the trace does not skip wrong rows.
+ * ST_NO_RESOURCE: more than open_max requests are open. ST_CANCELLED: see setup->stop.
+ * ST_NO_MEMORY. */
 enum status splitwise_run(const struct splitwise_setup *setup, struct sim_trace *trace,
                           splitwise_done_call done, void *self, struct splitwise_totals *out,
                           struct error *error);
