@@ -42,7 +42,7 @@ struct flush {
 
 struct kv_targets {
     struct kv_targets_options options;
-    struct kv_run *runs; /* Room for context_blocks runs. */
+    struct kv_run *runs; /* Room for context_spans runs. */
     struct target targets[LIMIT_MACHINES];
     uint32_t flush_count;
     uint32_t flush_capacity;
@@ -55,7 +55,7 @@ enum status kv_targets_open(const struct kv_targets_options *options, struct kv_
     if (t == NULL)
         return ST_NO_MEMORY;
     t->options = *options;
-    t->runs = calloc(options->context_blocks, sizeof(t->runs[0]));
+    t->runs = calloc(options->context_spans, sizeof(t->runs[0]));
     t->flush_capacity = 2 * LIMIT_MACHINE_REQUESTS; /* Each request has at most two. */
     t->flushes = calloc(t->flush_capacity, sizeof(t->flushes[0]));
     if (t->runs == NULL || t->flushes == NULL) {
@@ -101,16 +101,16 @@ static void target_fail(struct kv_targets *t, uint32_t target, const char *text)
 static bool has_layer(const struct message_stage *stage, uint32_t path, uint32_t layer)
 {
     return (stage->paths >> path & 1) != 0 && layer >= stage->first_layer &&
-           layer < stage->last_layer;
+           layer < stage->end_layer;
 }
 
 static bool overlaps(const struct kv_targets *t, const struct message_stage *stage)
 {
     const struct kv_arena *arena = &t->options.arena;
     return stage->paths != 0 && stage->first_layer < arena->first_layer + arena->layer_count &&
-           stage->last_layer > arena->first_layer &&
+           stage->end_layer > arena->first_layer &&
            stage->first_head < arena->head_first + arena->head_count &&
-           stage->last_head > arena->head_first;
+           stage->end_head > arena->head_first;
 }
 
 /* Numbers the ranks of the target's stages that hold copies: the processes with the same layers and
@@ -122,7 +122,7 @@ static uint32_t copy_number(const struct message_stages *stages, uint32_t i, uin
     for (uint32_t j = 0; j < stages->count; j++) {
         const struct message_stage *other = &stages->stages[j];
         if (other->paths != stage->paths || other->first_layer != stage->first_layer ||
-            other->last_layer != stage->last_layer)
+            other->end_layer != stage->end_layer)
             continue;
         number += j < i ? 1 : 0;
         copies++;
@@ -157,7 +157,7 @@ static enum status layer_check(const struct kv_arena *arena, const struct messag
         for (uint32_t i = 0; i < stages->count; i++) {
             const struct message_stage *stage = &stages->stages[i];
             if (has_layer(stage, path, layer) && head >= stage->first_head &&
-                head < stage->last_head)
+                head < stage->end_head)
                 found++;
         }
         if (found != 1 && (found == 0 || arena->copy_count == 0))
@@ -174,9 +174,9 @@ static enum status stages_check(const struct kv_arena *arena, const struct messa
     enum status status = ST_OK;
     for (uint32_t i = 0; i < stages->count; i++) {
         paths |= stages->stages[i].paths;
-        if (stages->stages[i].last_head > arena->head_total)
+        if (stages->stages[i].end_head > arena->head_total)
             return error_set(error, ST_MISMATCH, "KV head %u, the model has %u",
-                             stages->stages[i].last_head - 1, arena->head_total);
+                             stages->stages[i].end_head - 1, arena->head_total);
     }
     for (uint32_t path = 0; path < LIMIT_STAGE_PATHS && status == ST_OK; path++)
         for (uint32_t i = 0; i < arena->layer_count && status == ST_OK && (paths >> path & 1); i++)
@@ -195,15 +195,15 @@ static bool process_arena_set(const struct kv_targets *t, struct target_process 
     struct kv_arena *arena = &process->arena;
     *arena = (struct kv_arena){
         .first_layer = stage->first_layer,
-        .layer_count = stage->last_layer - stage->first_layer,
+        .layer_count = stage->end_layer - stage->first_layer,
         .head_first = stage->first_head,
-        .head_count = stage->last_head - stage->first_head,
+        .head_count = stage->end_head - stage->first_head,
         .groups = own->groups, /* They follow from the model, as block_tokens does. */
         .head_total = own->head_total,
         .block_count = region->block_count,
         /* Equal on both sides: the hand-shake has compared it. */
         .block_tokens = own->block_tokens,
-        .block_bytes = (stage->last_head - stage->first_head) * kv_arena_head_bytes(own),
+        .block_bytes = (stage->end_head - stage->first_head) * kv_arena_head_bytes(own),
         .layer_stride_bytes = region->layer_stride_bytes,
     };
     if (arena->block_count == 0 || arena->block_count > region->bytes / arena->block_bytes)
@@ -230,8 +230,8 @@ static void target_up_check(struct kv_targets *t, uint32_t target)
                  "%s has a region of %llu bytes, too small for layers %u to %u, KV heads %u to %u",
                  transport_peer_identity(process->peer)->name,
                  (unsigned long long)transport_peer_region(process->peer)->bytes,
-                 process->stage.first_layer, process->stage.last_layer - 1,
-                 process->stage.first_head, process->stage.last_head - 1);
+                 process->stage.first_layer, process->stage.end_layer - 1,
+                 process->stage.first_head, process->stage.end_head - 1);
         target_fail(t, target, text);
         return;
     }
@@ -345,7 +345,7 @@ static enum status layer_write(struct kv_targets *t, const struct kv_push *push)
 enum status kv_targets_push(struct kv_targets *t, struct kv_push *push, uint32_t layer_end)
 {
     enum status status = ST_OK;
-    assert(push->count <= t->options.context_blocks); /* There are at most `count` runs. */
+    assert(push->count <= t->options.context_spans); /* There are at most `count` runs. */
     if (!kv_targets_up(t, push->target, push->path))
         return ST_UNREACHABLE;
     while (push->layer < layer_end && status >= 0) {

@@ -22,7 +22,7 @@ struct kv_targets;
 struct kv_targets_options {
     struct transport *transport; /* Must outlive the targets. */
     struct kv_arena arena;       /* Layout of this process's region: its layers and heads. */
-    uint32_t context_blocks;     /* Most blocks of one request in one layer group. */
+    uint32_t context_spans;      /* Most blocks of one request in one layer group. */
     /* Called when the state of a target has changed. up = true: all connections to the target are
      * up, and `text` names the transport. up = false: the target has failed, and `text` says why;
      * the target is already dropped (kv_targets_drop). */
@@ -78,7 +78,7 @@ struct kv_push {
 
 /* Begins to write our heads of the layers [push->layer, layer_end) to the target's processes, and
  * adds 1 to push->layer for each layer. The writes arrive later (kv_targets_flush). Requires that
- * these layers are ours, and that push->count is at most context_blocks. Returns ST_OK if every
+ * these layers are ours, and that push->count is at most context_spans. Returns ST_OK if every
  * write has begun, ST_UNREACHABLE if the target is not up or has no such path, ST_INVALID if a
  * process does not have a block, or the transport's error. After an error some blocks may have been
  * written. */

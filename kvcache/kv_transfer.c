@@ -5,15 +5,15 @@
 #include <assert.h>
 
 struct kv_arena kv_arena_slice(const struct kv_arena *whole, uint32_t first_layer,
-                               uint32_t last_layer, uint32_t first_head, uint32_t last_head)
+                               uint32_t end_layer, uint32_t first_head, uint32_t end_head)
 {
     assert(whole->head_first == 0 && whole->head_count == whole->head_total);
-    assert(first_layer < last_layer && first_head < last_head && last_head <= whole->head_total);
+    assert(first_layer < end_layer && first_head < end_head && end_head <= whole->head_total);
     struct kv_arena slice = *whole;
     slice.first_layer = first_layer;
-    slice.layer_count = last_layer - first_layer;
+    slice.layer_count = end_layer - first_layer;
     slice.head_first = first_head;
-    slice.head_count = last_head - first_head;
+    slice.head_count = end_head - first_head;
     slice.block_bytes = slice.head_count * kv_arena_head_bytes(whole);
     slice.layer_stride_bytes = slice.block_count * slice.block_bytes;
     return slice;

@@ -67,11 +67,11 @@ static inline uint64_t kv_arena_offset(const struct kv_arena *arena, uint32_t la
     return row * arena->layer_stride_bytes + block * arena->block_bytes;
 }
 
-/* Returns the arena of a stage process that stores layers [first_layer, last_layer) and KV heads
- * [first_head, last_head). `whole` is the arena that a machine without stages would have, with all
+/* Returns the arena of a stage process that stores layers [first_layer, end_layer) and KV heads
+ * [first_head, end_head). `whole` is the arena that a machine without stages would have, with all
  * layers and heads. The result has as many blocks as `whole`, and no gaps between its rows. */
 struct kv_arena kv_arena_slice(const struct kv_arena *whole, uint32_t first_layer,
-                               uint32_t last_layer, uint32_t first_head, uint32_t last_head);
+                               uint32_t end_layer, uint32_t first_head, uint32_t end_head);
 
 /* Computes the blocks [*first_out, *first_out + *count_out) to which the bytes [offset, offset +
  * bytes) of the arena belong. Returns false if `bytes` is 0 or if the bytes are not in one row.

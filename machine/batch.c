@@ -385,7 +385,7 @@ void machine_batch_start(struct machine *m)
     if (!machine_batch_in_flight(m) && machine_draft_turn(m))
         return;
     start_batches(m);
-    machine_draft_step_began(m);
+    machine_draft_catch_up_allow(m);
     if (!machine_batch_in_flight(m) && machine_draft_turn(m))
         return;
     token_pool_deadlock_break(

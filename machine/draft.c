@@ -355,7 +355,7 @@ bool machine_draft_turn(struct machine *m)
     return true;
 }
 
-void machine_draft_step_began(struct machine *m)
+void machine_draft_catch_up_allow(struct machine *m)
 {
     if (m->draft != NULL)
         m->draft->caught_up = false;

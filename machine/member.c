@@ -89,7 +89,7 @@ int machine_member_turn(struct machine_member *member, const struct machine *m, 
     return own_ms >= 0 && (timeout_ms < 0 || own_ms < timeout_ms) ? own_ms : timeout_ms;
 }
 
-bool machine_member_removed(const struct machine_member *member)
+bool machine_member_may_end(const struct machine_member *member)
 {
     return member == NULL || registration_removed(member->registration);
 }

@@ -25,6 +25,6 @@ int machine_member_fd(const struct machine_member *member); /* Descriptor to wai
 int machine_member_turn(struct machine_member *member, const struct machine *m, int timeout_ms);
 /* Returns true if the process may end: the registration is removed (registration_removed), or
  * `member` is NULL. */
-bool machine_member_removed(const struct machine_member *member);
+bool machine_member_may_end(const struct machine_member *member);
 
 #endif

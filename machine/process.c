@@ -98,12 +98,12 @@ static bool end_signal(const struct runner *runner, const struct signalfd_siginf
     const char *name = strsignal((int)info->ssi_signo);
     const bool from_parent = process->parent != 0 && ((pid_t)info->ssi_pid == process->parent ||
                                                       getppid() != process->parent);
-    if (runner->machine == NULL || process->leaves || !process->serves || from_parent) {
+    if (runner->machine == NULL || process->is_leaving || !process->serves || from_parent) {
         log_info("%s, stops", name);
         notify_stopping(&process->notify, "stops");
         return true;
     }
-    process->leaves = true;
+    process->is_leaving = true;
     log_info("%s: drains, its answers go to other machines; a second one stops now", name);
     notify_stopping(&process->notify, "drains");
     machine_leave(runner->machine);
@@ -190,7 +190,7 @@ static enum status serve(const struct runner *runner, struct machine_member *mem
         int timeout_ms = machine_member_turn(member, m, machine_turn(m));
         enum status status = machine_failure(m, error);
         runner->process->exit_status = exit_status_of(status);
-        if (status != ST_OK || (machine_stopped(m) && machine_member_removed(member)))
+        if (status != ST_OK || (machine_stopped(m) && machine_member_may_end(member)))
             return status;
         if (wait_for(runner, fds, 2, timeout_ms))
             machine_stop(m);

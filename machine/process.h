@@ -41,8 +41,8 @@ struct machine_process {
     /* The parent process, which waits for the ready line: a gateway, or the head of a stage
      * process; 0 = none. */
     pid_t parent;
-    bool serves; /* The machine listens. */
-    bool leaves; /* A signal has asked the machine to end (machine_leave). */
+    bool serves;     /* The machine listens. */
+    bool is_leaving; /* A signal has asked the machine to end (machine_leave). */
 };
 
 /* Sets level and format of the log, as the config and the command line say. */

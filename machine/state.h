@@ -256,7 +256,7 @@ int machine_draft_fd(const struct machine *m); /* -1 = none. */
 bool machine_draft_turn(struct machine *m);
 /* Called when the machine's batches have been started, or when there was none to start: the draft
  * model may then catch up with further tokens (token_drafts.h). */
-void machine_draft_step_began(struct machine *m);
+void machine_draft_catch_up_allow(struct machine *m);
 /* If the draft model's job is done, hands the tokens that it has generated to the token pool. */
 void machine_draft_progress(struct machine *m);
 

@@ -164,7 +164,7 @@ static void loaded_take(struct machine_load *load)
     const bool windowed = groups->windowed != 0;
     const uint32_t first = load->tables.cached_spans;
     const uint32_t end = windowed && load->at < load->taken_end ? first : load->at;
-    const int64_t us = clock_now_us(&clock_system) - load->begun_us;
+    const int64_t us = clock_now_us(m->options.clock) - load->begun_us;
     kv_tables_free(&load->tables, groups, m->kv, load->owner, end, load->taken_end);
     kv_tables_mark(&load->tables, groups, m->kv, load->owner, first, end, KV_LIVE);
     const struct kv_prefix_blocks blocks = {.owner = load->owner,

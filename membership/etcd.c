@@ -33,8 +33,8 @@ struct etcd_call {
     size_t capacity;
     const char *path;
     struct curl_slist *headers;
-    int key_fd;   /* See etcd_access_tls_set. */
-    bool waiting; /* For a login; `curl` is NULL. */
+    int key_fd;        /* See etcd_access_tls_set. */
+    bool awaits_login; /* The call waits for a login; `curl` is NULL. */
     bool login;
     bool again;     /* etcd did not take the token; this is the second try. */
     uint64_t token; /* Serial of the token that the call carries. */
@@ -151,11 +151,17 @@ enum status etcd_open(const struct config *config, const struct clock *clock, st
     e->clock = clock;
     e->access = access;
     e->timer_us = -1;
-    e->epoll = epoll_create1(EPOLL_CLOEXEC);
     e->multi = curl_multi_init();
-    if (e->epoll < 0 || e->multi == NULL || !endpoints_read(e, config->cluster.etcd_endpoints)) {
+    e->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (e->epoll < 0)
+        status = error_set(error, ST_NO_RESOURCE, "etcd: epoll_create1: %s", strerror(errno));
+    else if (e->multi == NULL)
+        status = error_set(error, ST_NO_MEMORY, "etcd: out of memory");
+    else if (!endpoints_read(e, config->cluster.etcd_endpoints))
+        status = error_set(error, ST_INVALID, "etcd: cluster/etcd_endpoints has no endpoint");
+    if (status != ST_OK) {
         etcd_close(e);
-        return error_set(error, ST_INVALID, "etcd: no endpoint, or out of memory");
+        return status;
     }
     curl_multi_setopt(e->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
     curl_multi_setopt(e->multi, CURLMOPT_SOCKETDATA, e);
@@ -253,7 +259,7 @@ static void exchange_begin(struct etcd_call *call)
     char url[512];
     struct etcd *e = call->etcd;
     struct error error;
-    call->waiting = false;
+    call->awaits_login = false;
     call->endpoint = e->endpoint;
     call->curl = curl_easy_init();
     if (call->curl == NULL) {
@@ -297,7 +303,7 @@ static struct etcd_call *call_add(struct etcd *e, const char *path, json_t *body
 static void waiting_fail(struct etcd *e, const char *text)
 {
     for (struct etcd_call *call = e->calls; call != NULL; call = call->next)
-        if (call->waiting && !call->cancelled)
+        if (call->awaits_login && !call->cancelled)
             call_fail(call, text);
 }
 
@@ -318,8 +324,8 @@ static void login_begin(struct etcd *e)
 static void call_begin(struct etcd_call *call)
 {
     struct etcd *e = call->etcd;
-    call->waiting = e->access.user[0] != 0 && e->token == NULL;
-    if (!call->waiting)
+    call->awaits_login = e->access.user[0] != 0 && e->token == NULL;
+    if (!call->awaits_login)
         exchange_begin(call);
     else if (!e->login)
         login_begin(e);
@@ -393,7 +399,7 @@ static void login_over(struct etcd_call *login, const json_t *reply, const char 
     if (e->token != NULL) {
         e->token_serial++;
         for (struct etcd_call *call = e->calls; call != NULL; call = call->next)
-            if (call->waiting && !call->cancelled)
+            if (call->awaits_login && !call->cancelled)
                 exchange_begin(call);
         return;
     }

@@ -549,7 +549,7 @@ void prompt_pool_load_add(const struct prompt_pool *pool, const struct transport
         const struct prompt_request *request = &pool->requests[i];
         if (request->state == PROMPT_FREE || request->gateway == gateway)
             continue;
-        if (!request->local)
+        if (request->owns_blocks)
             out->kv_tokens +=
                 layer_groups_tokens(&pool->options.arena.groups, block_tokens,
                                     request->prompt_count + 1, pool->options.kept_spans);

@@ -245,8 +245,8 @@ bool prompt_pool_is_stopped(struct prompt_pool *pool, sched_slot slot);
 /* Adds the pool's counters to `stats`. */
 void prompt_pool_stats_add(const struct prompt_pool *pool, struct message_stats *stats);
 /* Adds to *out the load from all gateways except `gateway`: the number of prompts that are not
- * computed yet, the tokens of these prompts after their cached spans, and the KV memory of the
- * pool's requests in tokens. */
+ * computed yet, the tokens of these prompts after their cached spans, and the KV memory, in
+ * tokens, of the requests that take blocks of their own. */
 void prompt_pool_load_add(const struct prompt_pool *pool, const struct transport_peer *gateway,
                           struct message_others *out);
 

@@ -13,7 +13,7 @@
 
 static double step_us(const struct headroom *h, uint32_t machine, uint32_t answers)
 {
-    const struct sched_step *step = &h->steps[machine];
+    const struct sched_step_time *step = &h->steps[machine];
     double most = h->options.sequences_max;
     double rows = answers < most ? answers : most;
     /* More answers than fit a batch alternate. */
@@ -46,7 +46,7 @@ static void machine_advance(struct headroom *h, uint32_t machine, double to_us)
         at(h, m->prompts)->work_us -= passed_us * m->prompt_rate;
         m->work_us -= passed_us * m->prompt_rate;
     }
-    m->token += passed_us * m->token_rate;
+    m->token_clock += passed_us * m->token_rate;
 }
 
 /* Sets the rates, and the time of the next event. */
@@ -65,7 +65,8 @@ static void machine_plan(struct headroom *h, uint32_t machine)
     if (m->prompts != 0)
         prompt_end = m->now_us + fmax(at(h, m->prompts)->work_us, 0) / m->prompt_rate;
     if (m->answers != 0)
-        answer_end = m->now_us + fmax(at(h, m->answers)->last_token - m->token, 0) / m->token_rate;
+        answer_end =
+            m->now_us + fmax(at(h, m->answers)->last_token - m->token_clock, 0) / m->token_rate;
     m->next_us = fmin(prompt_end, answer_end);
 }
 
@@ -107,16 +108,14 @@ static void answers_begin(struct headroom *h, uint32_t machine)
         uint32_t link = m->waiting, *before = &m->answers;
         struct headroom_request *r = at(h, link);
         m->waiting = r->next;
-        r->last_token = m->token + h->answers[(link - 1) % h->answer_count].answer_tokens - 1;
+        r->last_token = m->token_clock + h->answers[(link - 1) % h->answer_count].answer_tokens - 1;
         while (*before != 0 && at(h, *before)->last_token <= r->last_token)
             before = &at(h, *before)->next;
         r->next = *before;
         *before = link;
         m->kv_used_tokens += kv_of(h, link);
         m->answer_count++;
-        double waited_us = m->now_us - r->since_us;
-        r->since_us = m->now_us;
-        r->work_us = waited_us; /* Its prompt is computed, so this field is free. */
+        r->began_us = m->now_us;
     }
 }
 
@@ -124,7 +123,7 @@ static void answer_add(struct headroom *h, uint32_t machine, uint32_t link, doub
 {
     struct headroom_state *m = &h->states[machine];
     machine_advance(h, machine, now_us);
-    at(h, link)->since_us = now_us;
+    at(h, link)->first_token_us = now_us;
     list_append(h, &m->waiting, &m->waiting_last, link);
     answers_begin(h, machine);
     machine_plan(h, machine);
@@ -191,7 +190,7 @@ static uint32_t token_machine(const struct headroom *h, uint32_t prompt, uint64_
     return h->states[own].kv_used_tokens + kv_tokens > h->machines[own].kv_tokens ? mixed : own;
 }
 
-/* r->since_us: time of the first token, without waiting for KV memory. */
+/* Returns true if an answer whose first token is reported at first_us misses the TTFT. */
 static bool prompt_missed(const struct headroom *h, const struct headroom_request *r,
                           double first_us)
 {
@@ -218,11 +217,10 @@ static void answer_end(struct headroom *h, uint32_t machine, double now_us)
     uint32_t link = m->answers;
     struct headroom_request *r = at(h, link);
     double gaps = (double)h->answers[(link - 1) % h->answer_count].answer_tokens - 1;
-    double waited_us = r->work_us, first_us = r->since_us - waited_us;
-    bool prompt = prompt_missed(h, r, first_us);
-    bool waited = !prompt && waited_us > 0 && prompt_missed(h, r, r->since_us);
+    bool prompt = prompt_missed(h, r, r->first_token_us);
+    bool waited = !prompt && prompt_missed(h, r, r->began_us);
     misses_add(h, link, prompt,
-               waited || (now_us - r->since_us) / gaps > (double)h->options.targets.tbt_us);
+               waited || (now_us - r->began_us) / gaps > (double)h->options.targets.tbt_us);
     m->answers = r->next;
     m->answer_count--;
     m->kv_used_tokens -= kv_of(h, link);
@@ -237,7 +235,7 @@ static void machine_event(struct headroom *h, uint32_t machine)
     machine_advance(h, machine, now_us);
     double prompt_left = m->prompts != 0 ? at(h, m->prompts)->work_us / m->prompt_rate : NEVER;
     double answer_left =
-        m->answers != 0 ? (at(h, m->answers)->last_token - m->token) / m->token_rate : NEVER;
+        m->answers != 0 ? (at(h, m->answers)->last_token - m->token_clock) / m->token_rate : NEVER;
     if (prompt_left <= answer_left)
         prompt_end(h, machine, now_us);
     else

@@ -72,15 +72,12 @@ struct headroom_result {
 /* A request in a replay. Lists of requests name a request by 1 + its index in headroom.requests; 0
  * = the end. */
 struct headroom_request {
-    double at_us; /* When the request arrives. */
-    /* Until the answer has begun: when its first token was computed. After that: when the answer
-     * began. */
-    double since_us;
-    /* Until the answer has begun: time that the rest of the prompt takes alone. After that: time
-     * for which the answer waited for KV memory. */
-    double work_us;
-    double last_token; /* Value of headroom_state.token at which the answer ends. */
-    uint32_t next;     /* The next request of the list. */
+    double at_us;          /* When the request arrives. */
+    double first_token_us; /* When the first token was computed. */
+    double began_us;       /* When the answer began, after it waited for KV memory. */
+    double work_us;        /* Time that the rest of the prompt takes alone. */
+    double last_token;     /* Value of headroom_state.token_clock at which the answer ends. */
+    uint32_t next;         /* The next request of the list. */
 };
 
 /* The state of a machine in a replay. */
@@ -90,7 +87,7 @@ struct headroom_state {
     double prompt_rate;      /* Part of the machine's time that prompts get. */
     double token_rate;       /* Tokens of each answer in a microsecond. */
     double work_us;          /* Time that all open prompts of the machine take alone. */
-    double token;            /* Tokens that an answer would have now if it had begun at time 0. */
+    double token_clock;      /* Tokens that an answer would have now if it had begun at time 0. */
     uint64_t kv_used_tokens; /* KV memory that the answers use, in tokens. */
     uint32_t answer_count;   /* Answers in the list `answers`. */
     uint32_t prompts, prompts_last; /* First and last open prompt, in order of arrival. */
@@ -115,8 +112,8 @@ struct headroom {
     /* The least factor that is known to be bad; at first a factor above HEADROOM_MOST, which is not
      * tested. */
     double high[HEADROOM_PARTS];
-    double span_us;                             /* From the first arrival to until_us. */
-    struct sched_step steps[HEADROOM_MACHINES]; /* Times of decode steps. */
+    double span_us;                                  /* From the first arrival to until_us. */
+    struct sched_step_time steps[HEADROOM_MACHINES]; /* Times of decode steps. */
     struct headroom_state states[HEADROOM_MACHINES];
     struct headroom_request requests[2 * HEADROOM_ANSWERS];
     bool tokens_only;                /* The replay is about HEADROOM_TOKENS. */

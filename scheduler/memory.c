@@ -80,26 +80,26 @@ uint32_t sched_memory_spans_of(const struct sched_memory_options *options, uint3
     return layer_groups_spans(tokens, options->block_tokens);
 }
 
-uint32_t sched_memory_kept_spans(const struct sched_memory_options *options, bool chunked)
+uint32_t sched_memory_kept_spans(const struct sched_memory_options *options, bool computes_prompt)
 {
     uint32_t tokens = 1 + options->draft_tokens + options->window_spare_tokens;
-    if (chunked && options->chunk_tokens > tokens)
+    if (computes_prompt && options->chunk_tokens > tokens)
         tokens = options->chunk_tokens;
     return layer_groups_spans_kept(&options->groups, options->block_tokens, tokens);
 }
 
 uint32_t sched_memory_blocks_of(const struct sched_memory_options *options, uint32_t tokens,
-                                bool chunked)
+                                bool computes_prompt)
 {
     return layer_groups_blocks(&options->groups, sched_memory_spans_of(options, tokens),
-                               sched_memory_kept_spans(options, chunked));
+                               sched_memory_kept_spans(options, computes_prompt));
 }
 
 uint64_t sched_memory_tokens_of(const struct sched_memory_options *options, uint64_t tokens,
-                                bool chunked)
+                                bool computes_prompt)
 {
     return layer_groups_tokens(&options->groups, options->block_tokens, tokens,
-                               sched_memory_kept_spans(options, chunked));
+                               sched_memory_kept_spans(options, computes_prompt));
 }
 
 struct sched_kv sched_memory_kv(const struct sched_memory_options *options)
@@ -147,7 +147,8 @@ static void holder_count(struct sched_memory *memory, const struct entry *entry,
     struct sched_memory_counts *counts = &memory->counts;
     counts->holders += (uint32_t)sign;
     counts->growing += grows(entry) ? (uint32_t)sign : 0;
-    counts->shared_blocks += entry->request.local ? 0 : (uint32_t)sign * entry->blocks.count;
+    counts->shared_blocks +=
+        entry->request.prompt_is_local ? 0 : (uint32_t)sign * entry->blocks.count;
 }
 
 /* Returns the number of the request's blocks with this number of spans. */
@@ -187,8 +188,8 @@ void sched_memory_reserve(struct sched_memory *memory, sched_slot slot,
                             .request = *request};
     const struct sched_memory_options *options = &memory->options;
     uint32_t most = request->prompt_tokens + request->answer_tokens;
-    assert(sched_memory_blocks_of(options, most, request->local) <= options->block_count);
-    entry->blocks.kept_spans = sched_memory_kept_spans(options, request->local);
+    assert(sched_memory_blocks_of(options, most, request->prompt_is_local) <= options->block_count);
+    entry->blocks.kept_spans = sched_memory_kept_spans(options, request->prompt_is_local);
     entry->blocks.spans_max = sched_memory_spans_of(options, most);
     spans_set(memory, entry, first_spans(memory, entry));
     sched_machine_reserve_add(memory->sched, slot, entry->blocks.count,
@@ -327,7 +328,7 @@ bool sched_memory_candidate_find(const struct sched_memory *memory, sched_slot *
     uint32_t shared = memory->counts.shared_blocks;
     uint32_t room = shared_max > shared ? shared_max - shared : 0;
     bool larger = entry->blocks.count > shared_max && shared == 0;
-    return entry->request.local || larger || entry->blocks.count <= room;
+    return entry->request.prompt_is_local || larger || entry->blocks.count <= room;
 }
 
 /* Without this reserve, the new request would soon preempt another one or be preempted. */
@@ -355,7 +356,7 @@ bool sched_memory_grant(struct sched_memory *memory, sched_slot slot, uint32_t b
     assert(granted == slot);
     entry->blocks.granted = true;
     holder_count(memory, entry, 1);
-    if (!entry->request.local)
+    if (!entry->request.prompt_is_local)
         sched_machine_await_begin(memory->sched, slot);
     return true;
 }

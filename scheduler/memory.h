@@ -95,7 +95,7 @@ struct sched_memory_request {
     uint32_t answer_tokens; /* Most tokens of the answer. */
     uint32_t preemptions;   /* Number of times that the request was preempted. */
     uint32_t path;          /* Path through the machine's stages. */
-    bool local;             /* The request's prompt runs on this machine, in the reserved blocks. */
+    bool prompt_is_local;   /* The request's prompt runs on this machine, in the reserved blocks. */
     struct sched_rank rank; /* Urgency and API key. */
 };
 
@@ -115,16 +115,16 @@ struct sched_memory_blocks {
 
 /* Returns the number of spans that hold `tokens` tokens. */
 uint32_t sched_memory_spans_of(const struct sched_memory_options *options, uint32_t tokens);
-/* Returns the number of spans that layers with a window keep of a request. chunked: this machine
- * computes the request's prompt and answer; else only its answer. */
-uint32_t sched_memory_kept_spans(const struct sched_memory_options *options, bool chunked);
+/* Returns the number of spans that layers with a window keep of a request. computes_prompt:
+ * this machine computes the request's prompt and answer; else only its answer. */
+uint32_t sched_memory_kept_spans(const struct sched_memory_options *options, bool computes_prompt);
 /* Returns the number of blocks of a request with a context of `tokens` tokens. */
 uint32_t sched_memory_blocks_of(const struct sched_memory_options *options, uint32_t tokens,
-                                bool chunked);
+                                bool computes_prompt);
 /* Returns the KV memory of a request with a context of `tokens` tokens, in tokens
  * (layer_groups_tokens). */
 uint64_t sched_memory_tokens_of(const struct sched_memory_options *options, uint64_t tokens,
-                                bool chunked);
+                                bool computes_prompt);
 /* Returns the tokens of the longest context that fits `blocks` blocks if one machine computes its
  * prompt and its answer. */
 uint64_t sched_memory_tokens_most(const struct sched_memory_options *options, uint32_t blocks);

@@ -101,7 +101,7 @@ struct sched_cluster_options sched_cluster_options_make(const struct config *con
         .prefix_saves = prefix && facts->prefix_cache,
         .ttft_us_max = deadline ? config->slo.ttft_ms * 1000ll : 0,
         .repurpose_window_us =
-            adaptive && facts->leads ? config->scheduler.repurpose_window_ms * 1000ll : 0,
+            adaptive && facts->may_repurpose ? config->scheduler.repurpose_window_ms * 1000ll : 0,
         .repurpose_interval_us_min = config->scheduler.repurpose_interval_ms * 1000ll,
         .repurpose_gain_percent_min = config->scheduler.repurpose_gain_percent,
     };

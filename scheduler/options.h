@@ -16,8 +16,8 @@ struct sched_cluster_facts {
     uint32_t machine_count; /* See struct sched_cluster_options. */
     /* Prompt tokens from one prefix hash to the next; 0 = events have no prefixes. */
     uint32_t prefix_step_tokens;
-    bool prefix_cache; /* The machines keep prefixes. */
-    bool leads;        /* The scheduler may change home pools to follow the demand. */
+    bool prefix_cache;  /* The machines keep prefixes. */
+    bool may_repurpose; /* The scheduler may change home pools to follow the demand. */
 };
 
 /* What the config does not say about a machine. */

@@ -162,8 +162,8 @@ static void give_back(struct sched_accounts *accounts, uint64_t id, int32_t clas
         key->end -= length < key->end ? length : key->end;
 }
 
-uint32_t sched_accounts_answer_tokens(const struct sched_accounts *accounts, uint64_t key,
-                                      int32_t priority, uint32_t tokens_max)
+uint32_t sched_accounts_answer_expected(const struct sched_accounts *accounts, uint64_t key,
+                                        int32_t priority, uint32_t tokens_max)
 {
     const struct key *known = key_find(accounts, key, priority);
     if (known == NULL || !known->answered || known->answer / ANSWER_SCALE >= tokens_max)

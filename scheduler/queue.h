@@ -92,8 +92,8 @@ void sched_queue_age(struct sched_accounts *accounts, struct sched_queue *queue,
 
 /* Returns the expected tokens of an answer, for the cost of a ticket: the mean of the key's recent
  * answers with this priority, at most tokens_max; tokens_max if no such answer is remembered. */
-uint32_t sched_accounts_answer_tokens(const struct sched_accounts *accounts, uint64_t key,
-                                      int32_t priority, uint32_t tokens_max);
+uint32_t sched_accounts_answer_expected(const struct sched_accounts *accounts, uint64_t key,
+                                        int32_t priority, uint32_t tokens_max);
 /* Records that an answer of generated_tokens tokens has ended, and corrects the key's charge.
  * charged_tokens = part of the ticket's cost that was charged for the answer. */
 void sched_accounts_answer_ended(struct sched_accounts *accounts, uint64_t key, uint32_t weight,

@@ -107,13 +107,13 @@ static uint32_t ns_of(double us)
     return ns >= UINT32_MAX ? UINT32_MAX : (uint32_t)ns;
 }
 
-struct sched_step sched_rates_step(const struct sched_rates *rates)
+struct sched_step_time sched_rates_step(const struct sched_rates *rates)
 {
     if (rates->decodes.weight <= 0)
-        return (struct sched_step){0};
+        return (struct sched_step_time){0};
     double fixed, per_row;
     rates_line_fit(&rates->decodes, &fixed, &per_row);
-    return (struct sched_step){.fixed_ns = ns_of(fixed), .row_ns = ns_of(per_row)};
+    return (struct sched_step_time){.fixed_ns = ns_of(fixed), .row_ns = ns_of(per_row)};
 }
 
 uint32_t sched_rates_output_tokens_per_s(const struct sched_rates *rates, uint32_t rows_max,

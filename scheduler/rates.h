@@ -38,7 +38,7 @@ struct sched_rates {
 };
 
 /* The time of a batch that only decodes: fixed_ns + row_ns × answers. All zeros = not known. */
-struct sched_step {
+struct sched_step_time {
     uint32_t fixed_ns;
     uint32_t row_ns;
 };
@@ -62,6 +62,6 @@ uint32_t sched_rates_prompt_tokens_per_s(const struct sched_rates *rates, uint32
 uint32_t sched_rates_output_tokens_per_s(const struct sched_rates *rates, uint32_t rows_max,
                                          int64_t tbt_us);
 /* Returns the time of a decode batch; all zeros = not known yet. */
-struct sched_step sched_rates_step(const struct sched_rates *rates);
+struct sched_step_time sched_rates_step(const struct sched_rates *rates);
 
 #endif

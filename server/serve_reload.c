@@ -156,7 +156,7 @@ static void certificate_change(struct reload *r)
 static void on_key_change(void *self, const char *name, const char *how)
 {
     const struct reload *r = self;
-    char act[AUDIT_TEXT_BYTES];
+    char act[AUDIT_ACT_BYTES];
     if (r->is_dry_run)
         return;
     snprintf(act, sizeof(act), "API key %s", how);

@@ -23,7 +23,7 @@ void draft_index_open(struct draft_index *index, uint32_t capacity, bool shapes)
     index->any = (struct draft_places){1, second, second + heads};
     if (!shapes)
         return;
-    index->same = (struct draft_places){0, third, third + heads};
+    index->shape_places = (struct draft_places){0, third, third + heads};
     index->shapes = third + words;
 }
 
@@ -78,7 +78,7 @@ void draft_index_add(struct draft_index *index, const uint32_t *tokens, uint32_t
     for (; draft_index_is_open(index) && index->count < count; index->count++) {
         place_add(index, &index->good, tokens, index->count);
         place_add(index, &index->any, tokens, index->count);
-        place_add(index, &index->same, tokens, index->count);
+        place_add(index, &index->shape_places, tokens, index->count);
     }
 }
 
@@ -124,14 +124,15 @@ static bool places_find(struct lookup *lookup, const struct draft_places *places
                         : *head_of(index, places, hash_of(places, tokens, last, lookup->shape));
     for (uint32_t i = 0; i < PLACES_MAX && next > 0; i++) {
         const uint32_t place = next - 1, equal = equal_tokens(tokens, place, last);
-        const bool same =
+        const bool has_shape =
             lookup->shape != 0 && index->shapes != NULL && index->shapes[place] == lookup->shape;
         next = places->earlier[place];
-        if ((places->run_tokens == 0 ? !same : equal < places->run_tokens) ||
+        if ((places->run_tokens == 0 ? !has_shape : equal < places->run_tokens) ||
             (lookup->allows != NULL && !lookup->allows(lookup->self, tokens[place + 1])))
             continue;
         if (lookup->place_count == 0 || equal > source_out->equal)
-            *source_out = (struct draft_source){.place = place, .equal = equal, .same = same};
+            *source_out =
+                (struct draft_source){.place = place, .equal = equal, .has_shape = has_shape};
         lookup->places[lookup->place_count++] = place;
         if (equal == DRAFT_MATCH_MAX)
             break;
@@ -158,7 +159,7 @@ bool draft_source_find(const struct draft_index *index, const uint32_t *tokens, 
 {
     struct lookup lookup = {index, tokens, count, shape, allows, self, {0}, 0};
     if (!draft_index_is_open(index) || count == 0 || most == 0 ||
-        (!places_find(&lookup, &index->same, source_out) &&
+        (!places_find(&lookup, &index->shape_places, source_out) &&
          !places_find(&lookup, &index->good, source_out) &&
          !places_find(&lookup, &index->any, source_out)))
         return false;

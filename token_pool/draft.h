@@ -34,12 +34,12 @@ struct draft_places {
 
 /* The index of one context. All zeros = closed. */
 struct draft_index {
-    uint32_t count;           /* Tokens of the context that are in the index. */
-    uint32_t mask;            /* Number of heads, minus 1. */
-    uint32_t *memory;         /* Memory of all tables; NULL = closed. */
-    struct draft_places good; /* Runs of DRAFT_MATCH_GOOD tokens. */
-    struct draft_places any;  /* Runs of one token. */
-    struct draft_places same; /* Positions with a shape. */
+    uint32_t count;                   /* Tokens of the context that are in the index. */
+    uint32_t mask;                    /* Number of heads, minus 1. */
+    uint32_t *memory;                 /* Memory of all tables; NULL = closed. */
+    struct draft_places good;         /* Runs of DRAFT_MATCH_GOOD tokens. */
+    struct draft_places any;          /* Runs of one token. */
+    struct draft_places shape_places; /* Positions with a shape. */
     /* [capacity] For each position: the shape after its token, 0 = none. NULL = the answer has no
      * constraint. */
     uint32_t *shapes;
@@ -49,7 +49,7 @@ struct draft_index {
 struct draft_source {
     uint32_t place; /* Position of the place. */
     uint32_t equal; /* Equal tokens that end at the place, at most DRAFT_MATCH_MAX. */
-    bool same;      /* The place has the shape of the context. */
+    bool has_shape; /* The place has the shape of the context. */
     /* The number of tokens after the place that also follow every other place that was compared; 0
      * if there is no other place. */
     uint32_t agreed;

@@ -40,7 +40,7 @@ static enum sched_draft_class source_class(const struct making *making)
     const struct draft_source *source = &making->source;
     if (making->count - making->source_count < source->agreed)
         return SCHED_DRAFT_AGREED;
-    if (source->same && source->equal < DRAFT_MATCH_GOOD)
+    if (source->has_shape && source->equal < DRAFT_MATCH_GOOD)
         return SCHED_DRAFT_SHAPE;
     return source->equal < DRAFT_MATCH_GOOD       ? SCHED_DRAFT_FEW
            : source->equal < DRAFT_MATCH_GOOD + 2 ? SCHED_DRAFT_SOME

@@ -79,7 +79,7 @@ void token_request_finals_add(struct token_pool *pool, struct token_request *req
 void token_request_drafted_drop(struct token_pool *pool, struct token_request *request)
 {
     request->draft_decided = false;
-    request->draft_wanted = request->draft_made = 0;
+    request->draft_wanted_count = request->draft_generated_count = 0;
     /* KV of the accepted drafted tokens is kept. The latest token was drawn by the step. */
     if (request->draft_seat != DRAFT_SEAT_NONE)
         seat_cut(pool, request, request->prompt_tokens + request->generated - 1);
@@ -88,7 +88,7 @@ void token_request_drafted_drop(struct token_pool *pool, struct token_request *r
 /* Returns the tokens of the context, with those that the draft model has generated. */
 static uint32_t tokens_of(const struct token_request *request)
 {
-    return request->prompt_tokens + request->generated + request->draft_made;
+    return request->prompt_tokens + request->generated + request->draft_generated_count;
 }
 
 /* Returns how many tokens of the request the draft model can compute next. */
@@ -120,10 +120,10 @@ static void drafts_decide(struct token_pool *pool, struct token_request *request
         return;
     other.count = request->draft_count;
     request->draft_decided = true;
-    request->draft_wanted = sched_drafts_model_length(pool->options.drafts, &request->draft_trust,
-                                                      pool->state_counts[TOKEN_DECODING],
-                                                      most_of(pool, request), &other);
-    if (request->draft_wanted == 0)
+    request->draft_wanted_count = sched_drafts_model_length(
+        pool->options.drafts, &request->draft_trust, pool->state_counts[TOKEN_DECODING],
+        most_of(pool, request), &other);
+    if (request->draft_wanted_count == 0)
         sched_draft_trust_skip(&request->draft_trust, &model_draft);
 }
 
@@ -146,13 +146,13 @@ static void item_add(struct making *making, struct token_request *request, uint3
         .kv_position = computed,
         .row_count = rows,
         .sampling = samples ? &request->sampling : NULL,
-        .answer_index = request->generated + request->draft_made,
+        .answer_index = request->generated + request->draft_generated_count,
         .answer = request->answer,
         .drafted = token_request_drafts(request),
-        .drafted_count = request->draft_made,
+        .drafted_count = request->draft_generated_count,
     };
     if (samples)
-        item->context = token_request_context(request, request->draft_made);
+        item->context = token_request_context(request, request->draft_generated_count);
     bool known = true;
     for (uint32_t i = 0; i < rows; i++)
         known = known && item->tokens[i] < pool->options.draft_model.vocab;
@@ -172,8 +172,8 @@ static void step_add(struct making *making, struct token_request *request)
     const struct token_pool *pool = making->pool;
     const struct token_draft_model *model = &pool->options.draft_model;
     const uint32_t rows = behind_of(pool, request);
-    if (request->draft_made < request->draft_wanted && rows > 0 && rows <= BEHIND_TOKENS &&
-        making->job->item_count < model->step_rows &&
+    if (request->draft_generated_count < request->draft_wanted_count && rows > 0 &&
+        rows <= BEHIND_TOKENS && making->job->item_count < model->step_rows &&
         making->job->row_count + rows <= model->rows_max)
         item_add(making, request, rows, true);
 }
@@ -187,7 +187,7 @@ static void catch_up_add(struct making *making, struct token_request *request)
     const uint32_t behind = behind_of(pool, request), room = model->context_tokens - computed;
     const bool decodes = request->state == TOKEN_DECODING;
     /* Final vectors are kept for a few tokens only, so their tokens are computed in any case. */
-    const bool needed = request->draft_wanted > 0 || model->final_floats > 0;
+    const bool needed = request->draft_wanted_count > 0 || model->final_floats > 0;
     if (decodes && (!needed || behind <= BEHIND_TOKENS))
         return;
     /* The latest token of an answer is left to the step that draws the token after it. */
@@ -251,17 +251,17 @@ bool token_pool_drafts_next(struct token_pool *pool, uint32_t catch_up_rows_max,
 static void drafted_add(struct token_pool *pool, struct token_request *request, uint32_t id,
                         const float *final)
 {
-    const uint32_t made = request->draft_made;
+    const uint32_t made = request->draft_generated_count;
     uint32_t *drafted = &token_request_drafts(request)[made];
     const uint32_t other = *drafted; /* Perhaps of another draft, which then stays. */
     *drafted = id;
     if (id >= pool->options.vocab || !token_request_draft_allowed(request, made + 1)) {
         *drafted = other;
-        request->draft_wanted = made;
+        request->draft_wanted_count = made;
         return;
     }
     draft_finals_add(&request->draft_finals, tokens_of(request), final, 1);
-    request->draft_made = request->draft_count = request->draft.count = made + 1;
+    request->draft_generated_count = request->draft_count = request->draft.count = made + 1;
     request->draft.classes[made] = SCHED_DRAFT_MODEL;
     sched_machine_draft_set(pool->options.sched, token_slot_of(pool, request), made + 1);
 }

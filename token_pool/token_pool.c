@@ -252,7 +252,7 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
             .answer_tokens = request->output_limit,
             .preemptions = reserve->rank.preemptions,
             .path = request->path,
-            .local = request->local,
+            .prompt_is_local = request->local,
             .rank = {.key = reserve->rank.key,
                      .weight = reserve->rank.weight,
                      .priority = reserve->rank.priority,
@@ -277,7 +277,7 @@ static bool writer_is_linked(const struct token_pool *pool, const struct token_r
                              uint64_t latest)
 {
     for (uint32_t i = 0; i < pool->writer_count; i++)
-        if (pool->writers[i].begun_at_link <= latest &&
+        if (pool->writers[i].link_number <= latest &&
             is_process_of(pool->writers[i].name, request->prompt_machine))
             return true;
     return request->local || pool->writers_unknown;
@@ -290,7 +290,7 @@ static const struct token_writer *head_link(const struct token_pool *pool, const
     for (uint32_t i = 0; i < pool->writer_count; i++) {
         const struct token_writer *writer = &pool->writers[i];
         if (writer->link.process == 0 && !writer->ended && strcmp(writer->name, machine) == 0 &&
-            (latest == NULL || writer->begun_at_link > latest->begun_at_link))
+            (latest == NULL || writer->link_number > latest->link_number))
             latest = writer;
     }
     return latest;
@@ -306,9 +306,8 @@ static bool writer_knows(const struct token_pool *pool, const struct token_reque
     const struct token_writer *head = head_link(pool, request->prompt_machine);
     for (uint32_t i = 0; i < pool->writer_count && !request->local; i++) {
         const struct token_writer *writer = &pool->writers[i];
-        if (writer->begun_at_link <= latest &&
-            is_process_of(writer->name, request->prompt_machine) &&
-            (writer->ended || head == NULL || writer->begun_at_link < head->begun_at_link))
+        if (writer->link_number <= latest && is_process_of(writer->name, request->prompt_machine) &&
+            (writer->ended || head == NULL || writer->link_number < head->link_number))
             return false;
     }
     return request->local || !pool->writers_unknown;
@@ -538,7 +537,7 @@ static void cancels_repeat(struct token_pool *pool, const char *machine,
 static bool head_was_linked(const struct token_pool *pool, const char *machine, uint64_t latest)
 {
     for (uint32_t i = 0; i < pool->writer_count; i++)
-        if (pool->writers[i].link.process == 0 && pool->writers[i].begun_at_link <= latest &&
+        if (pool->writers[i].link.process == 0 && pool->writers[i].link_number <= latest &&
             strcmp(pool->writers[i].name, machine) == 0)
             return true;
     return false;
@@ -564,7 +563,7 @@ void token_pool_writer_up(struct token_pool *pool, struct token_link link, const
     struct token_writer *writer = writer_add(pool);
     uint64_t since = ++pool->links_begun;
     if (writer != NULL) {
-        *writer = (struct token_writer){.link = link, .peer = peer, .begun_at_link = since};
+        *writer = (struct token_writer){.link = link, .peer = peer, .link_number = since};
         snprintf(writer->name, sizeof(writer->name), "%s", name);
     } else {
         pool->writers_unknown = true;

@@ -74,11 +74,12 @@ struct token_request {
      * layer, the first token from which on no final vector is missing. */
     uint32_t draft_first;
     struct draft_finals draft_finals; /* For a draft layer; closed = no vectors are kept. */
-    bool draft_decided;               /* draft_wanted is decided for the next step. */
-    uint32_t draft_wanted; /* Number of tokens that the draft model generates for the next step. */
+    bool draft_decided;               /* draft_wanted_count is decided for the next step. */
+    /* Number of tokens that the draft model generates for the next step. */
+    uint32_t draft_wanted_count;
     /* Number of tokens that the draft model has generated for the next step, in `tokens` after the
      * known tokens. */
-    uint32_t draft_made;
+    uint32_t draft_generated_count;
     uint32_t generated;  /* Number of known tokens of the answer; token 0 arrives with KV_READY. */
     uint32_t last_token; /* Id of the latest known token, which the next decode step reads. */
     int64_t reserved_us; /* When the request got its first blocks. */
@@ -102,7 +103,7 @@ struct token_writer {
     char name[LIMIT_NAME_BYTES]; /* MACHINE, or MACHINE/NUMBER for a stage process. */
     struct transport_peer *peer; /* NULL = ended, or a stage process has the connection. */
     /* Number of the connection: token_pool.links_begun counts the connections from 1. */
-    uint64_t begun_at_link;
+    uint64_t link_number;
     bool ended; /* The connection has ended, but its writes may still arrive. */
 };
 

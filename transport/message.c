@@ -254,10 +254,10 @@ static const struct message_rule loads_rules[] = {
 static const struct message_array loads_arrays[] = {ARRAY(message_loads, loads, count, NULL)};
 
 static const struct message_rule stage_rules[] = {
-    RANGE(message_stage, last_layer, 1, LIMIT_LAYERS),
-    BELOW(message_stage, first_layer, last_layer),
-    RANGE(message_stage, last_head, 1, LIMIT_HEADS),
-    BELOW(message_stage, first_head, last_head),
+    RANGE(message_stage, end_layer, 1, LIMIT_LAYERS),
+    BELOW(message_stage, first_layer, end_layer),
+    RANGE(message_stage, end_head, 1, LIMIT_HEADS),
+    BELOW(message_stage, first_head, end_head),
     TEXT(message_stage, address),
 };
 const struct message_layout layout_of_message_stage = {RULES(stage_rules)};

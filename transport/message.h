@@ -438,10 +438,10 @@ struct message_about {
 /* One process that holds KV of a machine. */
 struct message_stage {
     uint64_t paths;       /* Bit p = the process holds KV of requests with path p. */
-    uint32_t first_layer; /* Layers first_layer to last_layer - 1. */
-    uint32_t last_layer;
-    uint32_t first_head; /* KV heads first_head to last_head - 1 of each of these layers. */
-    uint32_t last_head;
+    uint32_t first_layer; /* Layers first_layer to end_layer - 1. */
+    uint32_t end_layer;
+    uint32_t first_head; /* KV heads first_head to end_head - 1 of each of these layers. */
+    uint32_t end_head;
     /* Address where the process listens; empty = the process is the sender of the message. */
     char address[LIMIT_ADDRESS_BYTES];
 };

@@ -298,7 +298,7 @@ bool data_connection_may_receive(const struct peer *peer);
 void data_connection_received(struct peer *peer);
 /* Sends writes of the control connection's link over this data connection, and ends a pause in
  * reading if data_connection_may_receive returns true. Returns true if anything changed. */
-bool data_connections_send(struct peer *peer);
+bool data_connection_send(struct peer *peer);
 
 /* ---- ucx_peer.c ---- */
 

@@ -12,7 +12,7 @@ static const struct message_rule open_rules[] = {
     BELOW(stage_open, rank, ranks),
     RANGE(stage_open, rows_max, 1, LIMIT_BATCH_TOKENS),
     RANGE(stage_open, slots, 1, LIMIT_BATCHES_IN_FLIGHT),
-    RANGE(stage_open, context_blocks, 1, LIMIT_CONTEXT_TOKENS),
+    RANGE(stage_open, context_spans, 1, LIMIT_CONTEXT_TOKENS),
     RANGE(stage_open, next_count, 0, LIMIT_STAGE_PROCESSES),
 };
 static const struct message_array open_arrays[] = {

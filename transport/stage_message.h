@@ -66,13 +66,13 @@ const char *stage_message_name(enum stage_message_kind kind);
 struct stage_open {
     /* Index of the process among the machine's processes (struct stage_plan). */
     uint32_t process_index;
-    uint32_t first_layer; /* The process computes layers first_layer to last_layer - 1. */
-    uint32_t last_layer;  /* See first_layer. */
+    uint32_t first_layer; /* The process computes layers first_layer to end_layer - 1. */
+    uint32_t end_layer;   /* See first_layer. */
     uint32_t block_count; /* Number of blocks of the machine. */
     uint32_t rows_max;    /* Largest number of tokens in a batch. */
     uint32_t slots;       /* Number of batch slots: batches in flight, over all paths. */
     /* Spans of the longest request (machine_shape_context_spans). */
-    uint32_t context_blocks;
+    uint32_t context_spans;
     uint32_t rank;  /* Index of this rank, less than `ranks`. */
     uint32_t ranks; /* Number of ranks of the stage. */
     uint32_t next_count;

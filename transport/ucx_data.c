@@ -271,7 +271,7 @@ static bool pieces_send(struct peer *peer, struct fabric_link *link)
     return did;
 }
 
-bool data_connections_send(struct peer *peer)
+bool data_connection_send(struct peer *peer)
 {
     struct error error;
     if (peer->state != PEER_UP || peer->failing != ST_OK || peer->control->failing != ST_OK)

@@ -73,7 +73,8 @@ void linger_begin(struct peer *peer)
         peer->next = ucx->ended_peers;
         ucx->ended_peers = peer;
     }
-    /* The other side learns of the end when our own writes have ended. */
+    /* The other side learns of the end when our own writes have ended. If there was no descriptor,
+     * it finds us silent (transport_options.silence_ms). */
     if (link != NULL)
         fabric_link_close(link, fd);
     else

@@ -398,7 +398,7 @@ bool peer_progress(struct peer *peer)
     if (peer->state != PEER_UP)
         return false;
     if (peer->control != NULL)
-        return data_connections_send(peer);
+        return data_connection_send(peer);
     while (peer->link != NULL && fabric_link_flushed(peer->link, false, &cookie)) {
         did = true;
         options->events.flushed(options->self, &peer->base, cookie, ST_OK);

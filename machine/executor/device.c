@@ -70,9 +70,9 @@ enum status device_open(const struct device_options *options, struct device *out
         .ops = out->ops,
         .compute = out->compute,
         .first_layer = arena->first_layer,
-        .last_layer = arena->first_layer + arena->layer_count,
+        .end_layer = arena->first_layer + arena->layer_count,
         .rank = options->rank,
-        .ranks = options->ranks,
+        .rank_count = options->ranks,
         .draft_layer = options->draft_layer,
         .context_tokens_max = shape->context_tokens,
     };

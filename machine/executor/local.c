@@ -285,7 +285,7 @@ enum status executor_local_open(const struct executor_options *options, struct e
     l->self = options->self;
     l->arena = *arena;
     l->layers = (struct message_stage){
-        .paths = UINT64_MAX, .last_layer = arena->layer_count, .last_head = arena->head_total};
+        .paths = UINT64_MAX, .end_layer = arena->layer_count, .end_head = arena->head_total};
     *out = &l->executor;
     enum status status = open_device(l, options, error);
     if (status != ST_OK)
@@ -293,7 +293,7 @@ enum status executor_local_open(const struct executor_options *options, struct e
     const struct kv_targets_options targets = {
         .transport = l->transport,
         .arena = *arena,
-        .context_blocks = machine_shape_context_spans(options->shape),
+        .context_spans = machine_shape_context_spans(options->shape),
         .link_changed = options->calls.target_changed,
         .flushed = options->calls.target_flushed,
         .self = options->self,

@@ -312,7 +312,7 @@ static void connect_process(struct pipeline *p, struct stage_process *process, i
 static void heads_of(const struct stage_plan_process *process, struct message_stage *out)
 {
     out->first_head = process->shard.kv_head_first;
-    out->last_head = process->shard.kv_head_first + process->shard.kv_head_count;
+    out->end_head = process->shard.kv_head_first + process->shard.kv_head_count;
 }
 
 /* Lists the processes of the next stage that this one sends activations to, with the paths that
@@ -332,7 +332,7 @@ static bool next_of(const struct pipeline *p, const struct stage_process *proces
         struct message_stage *entry = &next[(*count_out)++];
         *entry = (struct message_stage){.paths = to->paths & from->paths,
                                         .first_layer = to->first_layer,
-                                        .last_layer = to->end_layer};
+                                        .end_layer = to->end_layer};
         heads_of(to, entry);
         memcpy(entry->address, p->processes[i].address, sizeof(entry->address));
     }
@@ -348,11 +348,11 @@ static void open_stage(struct pipeline *p, struct stage_process *process)
         .kind = STAGE_OPEN,
         .open = {.process_index = process->index,
                  .first_layer = from->first_layer,
-                 .last_layer = from->end_layer,
+                 .end_layer = from->end_layer,
                  .block_count = shape->arena.block_count,
                  .rows_max = shape->rows_max,
                  .slots = stage_plan_slot_count(p->plan),
-                 .context_blocks = machine_shape_context_spans(shape),
+                 .context_spans = machine_shape_context_spans(shape),
                  .rank = from->shard.rank,
                  .ranks = from->shard.rank_count,
                  .next_stages = next},
@@ -436,7 +436,7 @@ static void on_state(struct pipeline *p, struct stage_process *process,
     for (uint32_t i = 0; i < p->plan->process_count; i++) {
         const struct stage_plan_process *at = &p->plan->processes[i];
         p->layout[i] = (struct message_stage){
-            .paths = at->paths, .first_layer = at->first_layer, .last_layer = at->end_layer};
+            .paths = at->paths, .first_layer = at->first_layer, .end_layer = at->end_layer};
         heads_of(at, &p->layout[i]);
         memcpy(p->layout[i].address, p->processes[i].address, sizeof(p->layout[i].address));
     }

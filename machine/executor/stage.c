@@ -114,7 +114,7 @@ static enum status open_all(struct stage *s, struct model_file **file, struct er
     const struct kv_targets_options targets = {
         .transport = s->transport,
         .arena = s->arena,
-        .context_blocks = machine_shape_context_spans(&s->shape),
+        .context_spans = machine_shape_context_spans(&s->shape),
         .link_changed = stage_target_link,
         .flushed = stage_flushed,
         .self = s,

@@ -143,11 +143,11 @@ static bool open_agrees(struct stage *s, const struct stage_open *open, struct e
     } pairs[] = {
         {"its place", open->process_index, s->options.process_index},
         {"the first layer", open->first_layer, s->process->first_layer},
-        {"the end of its layers", open->last_layer, s->process->end_layer},
+        {"the end of its layers", open->end_layer, s->process->end_layer},
         {"KV blocks", open->block_count, s->arena.block_count},
         {"rows of a batch", open->rows_max, s->shape.rows_max},
         {"batches in flight", open->slots, s->slot_count},
-        {"blocks of a request", open->context_blocks, machine_shape_context_spans(&s->shape)},
+        {"blocks of a request", open->context_spans, machine_shape_context_spans(&s->shape)},
         {"its rank", open->rank, s->process->shard.rank},
         {"ranks of its stage", open->ranks, s->process->shard.rank_count},
     };

@@ -76,7 +76,7 @@ enum answer_marker parser_report_until(struct answer_parser *p, enum answer_part
 
 /* ---- the families ---- */
 
-static enum step none_step(struct answer_parser *p)
+static enum parser_step none_step(struct answer_parser *p)
 {
     parser_report(p, ANSWER_PART_CONTENT, parser_text_bytes(p));
     return STEP_WAIT;
@@ -118,7 +118,7 @@ static enum answer_marker reasoning_end(const struct answer_parser *p)
     return is_mistral(p) ? ANSWER_MARKER_MISTRAL_THINK_END : ANSWER_MARKER_THINK_END;
 }
 
-static enum step stage_begin(struct answer_parser *p)
+static enum parser_step stage_begin(struct answer_parser *p)
 {
     size_t at = parser_blanks_skip(p, 0);
     if (at == parser_text_bytes(p) && at <= BLANKS_MAX && !p->ended)
@@ -134,7 +134,7 @@ static enum step stage_begin(struct answer_parser *p)
     return STEP_AGAIN;
 }
 
-static enum step stage_reasoning(struct answer_parser *p)
+static enum parser_step stage_reasoning(struct answer_parser *p)
 {
     const enum answer_marker markers[] = {reasoning_end(p), ANSWER_MARKER_NONE};
     size_t at;
@@ -147,7 +147,7 @@ static enum step stage_reasoning(struct answer_parser *p)
     return STEP_AGAIN;
 }
 
-static enum step step(struct answer_parser *p)
+static enum parser_step step(struct answer_parser *p)
 {
     switch (p->section) {
     case SECTION_BEGIN:

@@ -3,9 +3,10 @@
  * parser for an answer that may have reasoning or calls, on its event loop thread. A parser does
  * not check arguments against schemas, and knows no tokens.
  *
- * Except in the format harmony, white space around reasoning and calls is left out, before them up
- * to 64 bytes. After more than 64 bytes of white space, the beginning of reasoning is not
- * recognised, and a call needs a marker. Text that begins like a call but is no call is content.
+ * White space around reasoning and calls is left out, before them up to 64 bytes; in the format
+ * harmony, only white space outside messages. After more than 64 bytes of white space, the
+ * beginning of reasoning is not recognised, and a call needs a marker. Text that begins like a call
+ * but is no call is content.
  *
  * A call's text is held back until the call's name and the beginning of its arguments are known.
  * After that, the arguments are reported piece by piece as they arrive, with the control characters

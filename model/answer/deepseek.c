@@ -18,13 +18,13 @@ static size_t marker_bytes(enum answer_marker marker)
     return strlen(answer_marker_text(marker));
 }
 
-static enum step state_set(struct answer_parser *p, int state)
+static enum parser_step state_set(struct answer_parser *p, int state)
 {
     p->family_state = state;
     return STEP_AGAIN;
 }
 
-static enum step text_step(struct answer_parser *p)
+static enum parser_step text_step(struct answer_parser *p)
 {
     size_t at;
     enum answer_marker found = parser_report_until(p, ANSWER_PART_CONTENT, begins, &at);
@@ -36,19 +36,19 @@ static enum step text_step(struct answer_parser *p)
 }
 
 /* There is no call: `bytes` are content. */
-static enum step head_wrong(struct answer_parser *p, size_t bytes)
+static enum parser_step head_wrong(struct answer_parser *p, size_t bytes)
 {
     parser_report(p, ANSWER_PART_CONTENT, bytes);
     return state_set(p, IN_TEXT);
 }
 
-static enum step head_wait(struct answer_parser *p, size_t bytes)
+static enum parser_step head_wait(struct answer_parser *p, size_t bytes)
 {
     return p->ended || parser_text_bytes(p) - p->family_offset > HEAD_BYTES ? head_wrong(p, bytes)
                                                                             : STEP_WAIT;
 }
 
-static enum step call_begin(struct answer_parser *p, size_t at, size_t from, size_t end)
+static enum parser_step call_begin(struct answer_parser *p, size_t at, size_t from, size_t end)
 {
     while (end > from && scan_is_blank(parser_text(p)[end - 1]))
         end--;
@@ -58,7 +58,7 @@ static enum step call_begin(struct answer_parser *p, size_t at, size_t from, siz
 }
 
 /* Finds the arguments of a call whose marker follows family_offset and blanks. */
-static enum step head_step(struct answer_parser *p)
+static enum parser_step head_step(struct answer_parser *p)
 {
     const size_t left = parser_text_bytes(p);
     size_t at = parser_blanks_skip(p, p->family_offset);
@@ -88,7 +88,7 @@ static enum step head_step(struct answer_parser *p)
     return call_begin(p, (size_t)(object - text), behind, (size_t)(line - text));
 }
 
-static enum step behind_step(struct answer_parser *p)
+static enum parser_step behind_step(struct answer_parser *p)
 {
     if (!parser_blanks_drop(p))
         return STEP_WAIT;
@@ -110,7 +110,7 @@ static enum step behind_step(struct answer_parser *p)
     return state_set(p, call == MATCH_YES ? IN_HEAD : BETWEEN);
 }
 
-static enum step deepseek_step(struct answer_parser *p)
+static enum parser_step deepseek_step(struct answer_parser *p)
 {
     enum call_step call;
     switch (p->family_state) {

@@ -14,22 +14,27 @@ static const enum answer_marker markers[] = {
     ANSWER_MARKER_START, ANSWER_MARKER_CHANNEL, ANSWER_MARKER_CONSTRAIN, ANSWER_MARKER_MESSAGE,
     ANSWER_MARKER_END,   ANSWER_MARKER_CALL,    ANSWER_MARKER_RETURN,    ANSWER_MARKER_NONE};
 
-static enum step state_set(struct answer_parser *p, int state)
+static enum parser_step state_set(struct answer_parser *p, int state)
 {
     p->family_state = state;
     return STEP_AGAIN;
 }
 
-/* Looks for a header. `state`: what follows if there is none. */
-static enum step header_find(struct answer_parser *p)
+/* Looks for a header after up to BLANKS_MAX blanks. The message begins if there is none. */
+static enum parser_step header_find(struct answer_parser *p)
 {
-    const enum match start = parser_match_marker(p, 0, ANSWER_MARKER_START);
-    const enum match channel = parser_match_marker(p, 0, ANSWER_MARKER_CHANNEL);
-    const enum match message = parser_match_marker(p, 0, ANSWER_MARKER_MESSAGE);
-    const enum match recipient = parser_match(p, 0, " to=");
+    const size_t blanks = parser_blanks_skip(p, 0), at = blanks <= BLANKS_MAX ? blanks : 0;
+    if (at == parser_text_bytes(p) && !p->ended)
+        return STEP_WAIT;
+    const enum match start = parser_match_marker(p, at, ANSWER_MARKER_START);
+    const enum match channel = parser_match_marker(p, at, ANSWER_MARKER_CHANNEL);
+    const enum match message = parser_match_marker(p, at, ANSWER_MARKER_MESSAGE);
+    const enum match recipient = parser_match(p, at > 0 ? at - 1 : 0, " to=");
     if (start == MATCH_YES || channel == MATCH_YES || message == MATCH_YES ||
-        recipient == MATCH_YES)
+        recipient == MATCH_YES) {
+        parser_drop(p, recipient == MATCH_YES ? at - 1 : at);
         return state_set(p, IN_HEADER);
+    }
     if (start == MATCH_PART || channel == MATCH_PART || message == MATCH_PART ||
         recipient == MATCH_PART)
         return STEP_WAIT;
@@ -50,7 +55,7 @@ static size_t word_find(const char *header, size_t bytes, const char *before, co
     return (size_t)(at - word);
 }
 
-static enum step header_step(struct answer_parser *p)
+static enum parser_step header_step(struct answer_parser *p)
 {
     const char *marker = answer_marker_text(ANSWER_MARKER_MESSAGE), *text = parser_text(p);
     const char *found = memmem(text, parser_text_bytes(p), marker, strlen(marker));
@@ -80,7 +85,7 @@ static enum step header_step(struct answer_parser *p)
     return state_set(p, IN_BODY);
 }
 
-static enum step body_step(struct answer_parser *p)
+static enum parser_step body_step(struct answer_parser *p)
 {
     size_t at;
     enum answer_part part = p->in_reasoning ? ANSWER_PART_REASONING : ANSWER_PART_CONTENT;
@@ -94,7 +99,7 @@ static enum step body_step(struct answer_parser *p)
     return state_set(p, BETWEEN);
 }
 
-static enum step harmony_step(struct answer_parser *p)
+static enum parser_step harmony_step(struct answer_parser *p)
 {
     enum call_step call;
     switch (p->family_state) {

@@ -11,7 +11,7 @@ static const enum answer_marker begins[] = {ANSWER_MARKER_TOOL_CALL, ANSWER_MARK
 static const enum answer_marker markers[] = {ANSWER_MARKER_TOOL_CALL, ANSWER_MARKER_TOOL_CALL_END,
                                              ANSWER_MARKER_NONE};
 
-static enum step text_step(struct answer_parser *p)
+static enum parser_step text_step(struct answer_parser *p)
 {
     size_t at;
     enum answer_marker found = parser_report_until(p, ANSWER_PART_CONTENT, begins, &at);
@@ -22,7 +22,7 @@ static enum step text_step(struct answer_parser *p)
     return STEP_AGAIN;
 }
 
-static enum step behind_step(struct answer_parser *p)
+static enum parser_step behind_step(struct answer_parser *p)
 {
     if (!parser_blanks_drop(p))
         return STEP_WAIT;
@@ -35,7 +35,7 @@ static enum step behind_step(struct answer_parser *p)
     return STEP_AGAIN;
 }
 
-static enum step hermes_step(struct answer_parser *p)
+static enum parser_step hermes_step(struct answer_parser *p)
 {
     enum call_step call;
     switch (p->family_state) {

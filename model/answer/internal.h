@@ -19,7 +19,7 @@
 #define HEAD_BYTES 512
 
 /* Result of a step of the parser. */
-enum step {
+enum parser_step {
     STEP_AGAIN, /* The state has changed: the caller makes the next step. */
     STEP_WAIT,  /* The next step needs more text. */
 };
@@ -37,7 +37,7 @@ struct answer_family {
     const enum answer_marker *markers; /* All markers of the family, then ANSWER_MARKER_NONE. */
     /* Makes one step: reads parser_text, which is not empty, and reports parts. p->family_state
      * belongs to the family; 0 = the first step. */
-    enum step (*step)(struct answer_parser *p);
+    enum parser_step (*step)(struct answer_parser *p);
     /* The marker before calls in a constraint. ANSWER_MARKER_NONE = an answer with calls begins
      * with "{" or "[". Not used for harmony. */
     enum answer_marker trigger;

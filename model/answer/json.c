@@ -4,14 +4,14 @@
 
 enum { AT_BEGIN, IN_TEXT, IN_CALL, BEHIND_CALL, BEHIND_LIST };
 
-static enum step text(struct answer_parser *p)
+static enum parser_step text(struct answer_parser *p)
 {
     p->family_state = IN_TEXT;
     return STEP_AGAIN;
 }
 
 /* Looks for an object, after blanks, at offset `at`. */
-static enum step object_step(struct answer_parser *p, size_t at)
+static enum parser_step object_step(struct answer_parser *p, size_t at)
 {
     at = parser_blanks_skip(p, at);
     if (at == parser_text_bytes(p) && at <= BLANKS_MAX && !p->ended)
@@ -23,7 +23,7 @@ static enum step object_step(struct answer_parser *p, size_t at)
     return STEP_AGAIN;
 }
 
-static enum step behind_step(struct answer_parser *p)
+static enum parser_step behind_step(struct answer_parser *p)
 {
     if (!parser_blanks_drop(p))
         return STEP_WAIT;
@@ -35,7 +35,7 @@ static enum step behind_step(struct answer_parser *p)
     return STEP_AGAIN;
 }
 
-static enum step json_step(struct answer_parser *p)
+static enum parser_step json_step(struct answer_parser *p)
 {
     enum call_step call;
     size_t at;

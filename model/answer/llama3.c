@@ -15,7 +15,7 @@ static size_t marker_bytes(void)
 }
 
 /* Looks for a call at offset `at`, after blanks. */
-static enum step begin_step(struct answer_parser *p, size_t at)
+static enum parser_step begin_step(struct answer_parser *p, size_t at)
 {
     at = parser_blanks_skip(p, at);
     if (at == parser_text_bytes(p) && at <= BLANKS_MAX && !p->ended)
@@ -34,7 +34,7 @@ static enum step begin_step(struct answer_parser *p, size_t at)
     return STEP_AGAIN;
 }
 
-static enum step text_step(struct answer_parser *p)
+static enum parser_step text_step(struct answer_parser *p)
 {
     size_t at;
     if (parser_report_until(p, ANSWER_PART_CONTENT, markers, &at) == ANSWER_MARKER_NONE)
@@ -44,7 +44,7 @@ static enum step text_step(struct answer_parser *p)
     return STEP_AGAIN;
 }
 
-static enum step llama3_step(struct answer_parser *p)
+static enum parser_step llama3_step(struct answer_parser *p)
 {
     enum call_step call;
     switch (p->family_state) {

@@ -10,13 +10,13 @@ static const enum answer_marker begins[] = {ANSWER_MARKER_TOOL_CALLS, ANSWER_MAR
 static const enum answer_marker markers[] = {ANSWER_MARKER_TOOL_CALLS, ANSWER_MARKER_CALL_ID,
                                              ANSWER_MARKER_ARGS, ANSWER_MARKER_NONE};
 
-static enum step text(struct answer_parser *p)
+static enum parser_step text(struct answer_parser *p)
 {
     p->family_state = IN_TEXT;
     return STEP_AGAIN;
 }
 
-static enum step text_step(struct answer_parser *p)
+static enum parser_step text_step(struct answer_parser *p)
 {
     size_t at;
     enum answer_marker found = parser_report_until(p, ANSWER_PART_CONTENT, begins, &at);
@@ -28,13 +28,14 @@ static enum step text_step(struct answer_parser *p)
 }
 
 /* The text after the marker is not a call. */
-static enum step head_wrong(struct answer_parser *p)
+static enum parser_step head_wrong(struct answer_parser *p)
 {
     parser_report(p, ANSWER_PART_CONTENT, p->family_offset);
     return text(p);
 }
 
-static enum step call_begin(struct answer_parser *p, size_t at, const char *name, size_t bytes)
+static enum parser_step call_begin(struct answer_parser *p, size_t at, const char *name,
+                                   size_t bytes)
 {
     parser_call_begin(p, at, name, bytes, false);
     p->family_state = IN_CALL;
@@ -65,7 +66,7 @@ static size_t markers_behind(const struct answer_parser *p, size_t at)
 }
 
 /* Finds the first object after the marker. */
-static enum step head_step(struct answer_parser *p)
+static enum parser_step head_step(struct answer_parser *p)
 {
     const char *text = parser_text(p);
     const size_t left = parser_text_bytes(p), from = parser_blanks_skip(p, p->family_offset);
@@ -84,7 +85,7 @@ static enum step head_step(struct answer_parser *p)
     return at < left || at - p->family_offset > HEAD_BYTES || p->ended ? head_wrong(p) : STEP_WAIT;
 }
 
-static enum step behind_step(struct answer_parser *p)
+static enum parser_step behind_step(struct answer_parser *p)
 {
     if (!parser_blanks_drop(p))
         return STEP_WAIT;
@@ -101,7 +102,7 @@ static enum step behind_step(struct answer_parser *p)
     return STEP_AGAIN;
 }
 
-static enum step mistral_step(struct answer_parser *p)
+static enum parser_step mistral_step(struct answer_parser *p)
 {
     enum call_step call;
     switch (p->family_state) {

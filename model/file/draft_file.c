@@ -13,11 +13,11 @@ static bool texts_equal(const struct mapped_text *a, const struct mapped_text *b
     return a->bytes == b->bytes && memcmp(a->text, b->text, a->bytes) == 0;
 }
 
-static enum status vocabularies_compare(struct model_file *target, struct model_file *draft,
+static enum status vocabularies_compare(struct model_file *main_model, struct model_file *draft,
                                         struct error *error)
 {
     const struct vocabulary *own, *other;
-    enum status status = model_file_vocabulary(target, &own, error);
+    enum status status = model_file_vocabulary(main_model, &own, error);
     if (status == ST_OK)
         status = model_file_vocabulary(draft, &other, error);
     if (status != ST_OK)
@@ -41,13 +41,13 @@ static enum status vocabularies_compare(struct model_file *target, struct model_
     return ST_OK;
 }
 
-enum status draft_file_open(const char *path, struct model_file *target, struct model_file **out,
-                            struct error *error)
+enum status draft_file_open(const char *path, struct model_file *main_model,
+                            struct model_file **out, struct error *error)
 {
     struct model_file *file = NULL;
     enum status status = model_file_open(path, &file, error);
-    if (status == ST_OK && target != NULL)
-        status = vocabularies_compare(target, file, error);
+    if (status == ST_OK && main_model != NULL)
+        status = vocabularies_compare(main_model, file, error);
     if (status != ST_OK) {
         model_file_close(file);
         return status;

@@ -409,7 +409,7 @@ const struct mapped_tensor *folder_tensor_find(const struct folder *f, const cha
 /* ---- added tensors ---- */
 
 enum status folder_tensor_add(struct folder *f, const char *name,
-                              const struct mapped_tensor *values, struct error *error)
+                              const struct mapped_tensor *tensor, struct error *error)
 {
     char *copy = strdup(name);
     if (copy != NULL && f->added_count % 64 == 0) {
@@ -424,7 +424,7 @@ enum status folder_tensor_add(struct folder *f, const char *name,
     }
     if (copy == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for tensor '%.100s'", name);
-    f->added[f->added_count] = *values;
+    f->added[f->added_count] = *tensor;
     f->added[f->added_count++].name = mapped_text_of(copy);
     return ST_OK;
 }

@@ -71,10 +71,10 @@ const struct mapped_tensor *folder_tensor_find(const struct folder *f, const cha
 /* Returns the tensor of the files that has this name, of any type; NULL = none. */
 const struct mapped_tensor *folder_tensor_find_any(const struct folder *f, const char *name);
 
-/* Adds a tensor in place of packed tensors (packed.h). Copies `name`, and *values except its name.
+/* Adds a tensor in place of packed tensors (packed.h). Copies `name`, and *tensor except its name.
  * Returns ST_NO_MEMORY on failure. The caller calls folder_tensors_sort after the last tensor. */
 enum status folder_tensor_add(struct folder *f, const char *name,
-                              const struct mapped_tensor *values, struct error *error);
+                              const struct mapped_tensor *tensor, struct error *error);
 /* Sorts the added tensors by name. Returns ST_INVALID if the name of an added tensor is also the
  * name of another added tensor, or of a tensor of the files whose elements are not integers. */
 enum status folder_tensors_sort(struct folder *f, struct error *error);

@@ -320,13 +320,12 @@ static enum status read_vocab(const struct hyper_reader *r, struct model_hyper *
     return hyper_read_u32_range(r, KEY_VOCAB, false, h->vocab, h->vocab, &said);
 }
 
-/* Elements of the largest quantisation block of the layers' `down` tensors. A missing tensor is
- * reported later, when weights are loaded. */
-static uint32_t ffn_block(const struct hyper_reader *r, uint32_t layer_count)
+uint32_t hyper_block_elements(const struct model_file *file, enum model_role role,
+                              uint32_t first_layer, uint32_t layer_count)
 {
     uint32_t most = 1;
     for (uint32_t i = 0; i < layer_count; i++) {
-        const struct mapped_tensor *t = model_file_tensor_find(r->file, ROLE_DOWN, i);
+        const struct mapped_tensor *t = model_file_tensor_find(file, role, first_layer + i);
         uint32_t block = t != NULL ? compute_type_block_elements(t->type) : 1;
         most = block > most ? block : most;
     }
@@ -371,7 +370,7 @@ enum status model_hyper_read(const struct model_file *file, struct model_hyper *
         status = read_vocab(r, &h);
     if (status != ST_OK)
         return status;
-    h.ffn_block = ffn_block(r, h.layer_count);
+    h.ffn_block = hyper_block_elements(file, ROLE_DOWN, 0, h.layer_count);
     *out = h;
     return status;
 }
@@ -388,6 +387,9 @@ enum status model_hyper_read_draft_layer(const struct model_file *file, struct m
                            key_name(file, KEY_DRAFT_LAYERS, key));
     if (status != ST_OK)
         return status;
+    h.ffn_block = hyper_block_elements(file, ROLE_DOWN, h.layer_count, 1);
+    if (h.experts.count > 0)
+        h.experts.shared_block = hyper_block_elements(file, ROLE_SHARED_DOWN, h.layer_count, 1);
     h.layer_count = 1;
     h.draft_layers = 0;
     memset(h.layer_bits, 0, sizeof(h.layer_bits));

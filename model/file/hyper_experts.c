@@ -86,18 +86,6 @@ static enum status read_ffn(const struct hyper_reader *r, const struct model_hyp
     return status;
 }
 
-/* Elements of the largest quantisation block of the shared experts' `down` tensors. */
-static uint32_t shared_block(const struct hyper_reader *r, uint32_t layer_count)
-{
-    uint32_t most = 1;
-    for (uint32_t i = 0; i < layer_count; i++) {
-        const struct mapped_tensor *t = model_file_tensor_find(r->file, ROLE_SHARED_DOWN, i);
-        uint32_t block = t != NULL ? compute_type_block_elements(t->type) : 1;
-        most = block > most ? block : most;
-    }
-    return most;
-}
-
 enum status hyper_read_experts(const struct hyper_reader *r, bool experts_allowed,
                                struct model_hyper *h)
 {
@@ -129,7 +117,7 @@ enum status hyper_read_experts(const struct hyper_reader *r, bool experts_allowe
         status = read_gating(r, &e);
     if (status == ST_OK)
         status = read_groups(r, &e);
-    e.shared_block = shared_block(r, h->layer_count);
+    e.shared_block = hyper_block_elements(r->file, ROLE_SHARED_DOWN, 0, h->layer_count);
     if (status == ST_OK)
         h->experts = e;
     return status;

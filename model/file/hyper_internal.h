@@ -53,6 +53,10 @@ enum status hyper_read_rope(const struct hyper_reader *r, const struct family *f
 enum status hyper_read_mscale_all(const struct hyper_reader *r, const struct model_hyper *h,
                                   float *mscale_all_dim_out);
 
+/* Returns the elements of the largest quantisation block of the layers' tensors with this role, or
+ * 1. Tensors may be missing. */
+uint32_t hyper_block_elements(const struct model_file *file, enum model_role role,
+                              uint32_t first_layer, uint32_t layer_count);
 /* Reads `experts`. experts_allowed: models of this family may have experts. Requires layer_count,
  * ffn, architecture, and the family's defaults in `experts`. */
 enum status hyper_read_experts(const struct hyper_reader *r, bool experts_allowed,

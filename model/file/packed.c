@@ -155,7 +155,7 @@ static enum status groups_set(struct matrix *m, struct error *error)
 /* GPTQ: quants [cols / each × rows]; AWQ: [cols × rows / each]. */
 static enum status read_columns(const struct folder *f, struct matrix *m, struct error *error)
 {
-    const uint64_t each = 32 / m->p->bits, *dims = m->quants->dims;
+    const uint64_t each = 32 / m->p->weight_bits, *dims = m->quants->dims;
     const bool gptq = m->p->format == PACKED_GPTQ;
     if (m->quants->dim_count != 2 || __builtin_mul_overflow(dims[0], gptq ? 1 : each, &m->rows) ||
         __builtin_mul_overflow(dims[1], gptq ? each : 1, &m->cols) || m->rows % each != 0)
@@ -176,7 +176,7 @@ static enum status read_columns(const struct folder *f, struct matrix *m, struct
 /* compressed-tensors: quants [rows × cols / each] or, for INT8, [rows × cols]. */
 static enum status read_rows(const struct folder *f, struct matrix *m, struct error *error)
 {
-    const uint64_t each = m->p->format == PACKED_INT8 ? 1 : 32 / m->p->bits;
+    const uint64_t each = m->p->format == PACKED_INT8 ? 1 : 32 / m->p->weight_bits;
     m->rows = m->quants->dims[1];
     if (m->quants->dim_count != 2 || __builtin_mul_overflow(m->quants->dims[0], each, &m->cols))
         return error_set(error, ST_INVALID, "tensor %.120s: want a matrix of packed rows",
@@ -223,7 +223,7 @@ static enum status matrix_read(const struct packed_settings *p, const struct fol
         return error_set(error, ST_INVALID, "tensor %.120s: its name is too long",
                          quants->name.text);
     snprintf(m->name, sizeof(m->name), "%.*s", (int)(quants->name.bytes - end), quants->name.text);
-    m->type = p->bits == 8 ? COMPUTE_Q8_0 : p->is_asymmetric ? COMPUTE_Q5_0 : COMPUTE_Q4_0;
+    m->type = p->weight_bits == 8 ? COMPUTE_Q8_0 : p->is_asymmetric ? COMPUTE_Q5_0 : COMPUTE_Q4_0;
     enum status status;
     if (p->format == PACKED_MXFP4)
         status = integer_check(quants, MAPPED_U8, "U8", error);
@@ -285,7 +285,7 @@ static uint32_t awq_shift(uint64_t i)
 
 static uint32_t quant_of(const struct matrix *m, uint64_t row, uint64_t col)
 {
-    const uint32_t bits = m->p->bits, each = 32 / bits, mask = bits == 8 ? 255 : 15;
+    const uint32_t bits = m->p->weight_bits, each = 32 / bits, mask = bits == 8 ? 255 : 15;
     if (m->p->format == PACKED_GPTQ)
         return word_of(m->quants, col / each * m->rows + row) >> col % each * bits & mask;
     if (m->p->format == PACKED_AWQ)
@@ -296,7 +296,7 @@ static uint32_t quant_of(const struct matrix *m, uint64_t row, uint64_t col)
 /* The zero point of a row's group; 8 or 128 if the matrix has none of its own. */
 static uint32_t zero_of(const struct matrix *m, uint64_t row, uint64_t group)
 {
-    const uint32_t bits = m->p->bits, each = 32 / bits, mask = bits == 8 ? 255 : 15;
+    const uint32_t bits = m->p->weight_bits, each = 32 / bits, mask = bits == 8 ? 255 : 15;
     if (m->zeros == NULL)
         return mask / 2 + 1;
     if (m->p->format == PACKED_AWQ)
@@ -353,7 +353,7 @@ static enum status block_write(const struct matrix *m, uint64_t row, uint64_t co
 {
     const uint64_t group = col / m->group_columns;
     const float scale = scale_of(m, row, group);
-    const uint32_t zero = zero_of(m, row, group), middle = m->p->bits == 8 ? 128 : 8;
+    const uint32_t zero = zero_of(m, row, group), middle = m->p->weight_bits == 8 ? 128 : 8;
     const uint16_t half = half_to_f16(scale);
     if (!isfinite(half_from_f16(half)))
         return error_set(error, ST_INVALID,
@@ -365,7 +365,7 @@ static enum status block_write(const struct matrix *m, uint64_t row, uint64_t co
                          "tensor %.120s: zero point of row %" PRIu64 ", group %" PRIu64
                          " is %" PRIu32 ": want %" PRIu32 " for symmetric weights of %" PRIu32
                          " bits",
-                         m->zeros->name.text, row, group, zero, middle, m->p->bits);
+                         m->zeros->name.text, row, group, zero, middle, m->p->weight_bits);
     memcpy(out, &half, sizeof(half)); /* The first member of these blocks. */
     if (m->type == COMPUTE_Q4_0)
         q4_0_write(m, row, col, (struct block_q4_0 *)(void *)out);

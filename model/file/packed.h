@@ -27,7 +27,7 @@ enum packed_format {
 /* How the weights of a folder are packed. */
 struct packed_settings {
     enum packed_format format;
-    uint32_t bits;             /* Bits of a weight: 4 or 8. */
+    uint32_t weight_bits;      /* Bits of a weight: 4 or 8. */
     uint32_t group_columns;    /* Columns of a row that share a scale; 0 = all columns. */
     bool is_asymmetric;        /* Zero points differ; false = every zero point is 8 or 128. */
     bool zero_points_less_one; /* GPTQ only: the stored zero points are 1 too small. */

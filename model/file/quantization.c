@@ -95,7 +95,8 @@ static enum status read_integers(const struct quantization_reader *r, const char
     enum status status = quantization_read_integers(r, name, json_object_get(group, "weights"),
                                                     packed, &out->packed);
     if (status != ST_OK || before.format == PACKED_NONE ||
-        (before.bits == out->packed.bits && before.group_columns == out->packed.group_columns &&
+        (before.weight_bits == out->packed.weight_bits &&
+         before.group_columns == out->packed.group_columns &&
          before.is_asymmetric == out->packed.is_asymmetric))
         return status;
     return quantization_refuse(r, "config_groups", json_object_get(r->config, "config_groups"),
@@ -163,7 +164,7 @@ static enum status read_config(const struct folder *f, struct quantization *out,
         return quantization_read_awq(&r, &out->packed);
     if (quantization_is_text(method, "mxfp4")) {
         out->packed =
-            (struct packed_settings){.format = PACKED_MXFP4, .bits = 4, .group_columns = 32};
+            (struct packed_settings){.format = PACKED_MXFP4, .weight_bits = 4, .group_columns = 32};
         return ST_OK;
     }
     return quantization_refuse(&r, "quant_method", method,

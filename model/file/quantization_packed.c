@@ -26,11 +26,12 @@ enum status quantization_read_gptq(const struct quantization_reader *r, struct p
     const json_t *symmetric = json_object_get(r->config, "sym");
     const json_t *format = json_object_get(r->config, "checkpoint_format");
     const json_t *dynamic = json_object_get(r->config, "dynamic");
-    struct packed_settings p = {.format = PACKED_GPTQ, .bits = (uint32_t)json_integer_value(bits)};
+    struct packed_settings p = {.format = PACKED_GPTQ,
+                                .weight_bits = (uint32_t)json_integer_value(bits)};
     if (!json_is_integer(bits) || (json_integer_value(bits) != 4 && json_integer_value(bits) != 8))
         return quantization_refuse(r, "bits", bits, "are 4 and 8");
     p.is_asymmetric = json_is_false(symmetric);
-    if (p.is_asymmetric && p.bits == 8)
+    if (p.is_asymmetric && p.weight_bits == 8)
         return quantization_refuse(r, "sym", symmetric, "is true with 8 bits");
     if (!quantization_is_empty(format) && !quantization_is_text(format, "gptq") &&
         !quantization_is_text(format, "gptq_v2"))
@@ -50,7 +51,7 @@ enum status quantization_read_awq(const struct quantization_reader *r, struct pa
     const json_t *bits = json_object_get(r->config, "bits");
     const json_t *version = json_object_get(r->config, "version");
     const json_t *zeros = json_object_get(r->config, "zero_point");
-    struct packed_settings p = {.format = PACKED_AWQ, .bits = 4, .is_asymmetric = true};
+    struct packed_settings p = {.format = PACKED_AWQ, .weight_bits = 4, .is_asymmetric = true};
     if (json_integer_value(bits) != 4)
         return quantization_refuse(r, "bits", bits, "is 4");
     if (!quantization_is_empty(version) && !quantization_is_text(version, "gemm") &&
@@ -73,7 +74,7 @@ enum status quantization_read_integers(const struct quantization_reader *r, cons
     const json_t *strategy = json_object_get(weights, "strategy");
     const json_int_t count = json_integer_value(bits);
     struct packed_settings p = {.format = packed ? PACKED_COMPRESSED : PACKED_INT8,
-                                .bits = (uint32_t)count};
+                                .weight_bits = (uint32_t)count};
     char key[160];
     snprintf(key, sizeof(key), "config_groups/%.60s/weights", group);
     p.is_asymmetric = json_is_false(json_object_get(weights, "symmetric"));

@@ -270,7 +270,7 @@ enum status adapters_load(const struct loader *l)
     enum status status = ST_OK;
     if (m->adapter_count > 0)
         status = check_model(l);
-    for (uint32_t i = m->first_layer; i < m->last_layer && m->adapter_count > 0 && status == ST_OK;
+    for (uint32_t i = m->first_layer; i < m->end_layer && m->adapter_count > 0 && status == ST_OK;
          i++)
         status = load_layer(l, i, &m->layers[i - m->first_layer]);
     return status;
@@ -278,7 +278,7 @@ enum status adapters_load(const struct loader *l)
 
 void adapters_unload(struct model *m)
 {
-    for (uint32_t i = 0; m->layers != NULL && i < m->last_layer - m->first_layer; i++)
+    for (uint32_t i = 0; m->layers != NULL && i < m->end_layer - m->first_layer; i++)
         for (int k = 0; k < ADAPTER_MATRIX_COUNT; k++)
             if (m->layers[i].adapters[k].by_adapter != NULL)
                 m->ops->memory_free(m->compute,

@@ -57,11 +57,11 @@ static struct cost cost_of(const struct model *m)
     const struct model_hyper *h = &m->hyper;
     const double q = forward_q_width(m), kv = forward_kv_width(m);
     uint32_t windowed = 0;
-    for (uint32_t i = m->first_layer; i < m->last_layer; i++)
+    for (uint32_t i = m->first_layer; i < m->end_layer; i++)
         windowed += model_layer_window(h, i) != 0;
     return (struct cost){
         .window = h->window,
-        .windowed = (double)windowed / (m->last_layer - m->first_layer),
+        .windowed = (double)windowed / (m->end_layer - m->first_layer),
         .row = h->hidden * (2 * q + 2 * kv + 3.0 * model_ffn_rows_used(h)),
         .token = {ATTENTION_COST_PROMPT * 2 * q, ATTENTION_COST_DECODE * 2 * q},
     };
@@ -252,7 +252,7 @@ static bool pass_all(struct pass *pass, const struct model_kv *kv)
 {
     const struct model *m = pass->f->m;
     const struct forward_batch *batch = pass->batch;
-    const uint32_t layers = m->last_layer - m->first_layer;
+    const uint32_t layers = m->end_layer - m->first_layer;
     pass_lanes(pass);
     for (uint32_t i = 0; i < layers; i++) {
         if (is_abandoned(pass->f, batch))

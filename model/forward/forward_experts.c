@@ -1,4 +1,4 @@
-/* forward_experts: the feed-forward of a layer with experts, for the rows of one chunk. With
+/* forward_experts: the feed-forward of a layer with experts, for the rows of one slab. With
  * several ranks, each rank adds the experts that it has and its slice of the shared experts, and
  * the sum over the ranks is made as for a dense layer. */
 #include "model/forward/forward_state.h"

@@ -1,6 +1,6 @@
 /* forward_lane: computes one layer for some rows: norm, q k v, RoPE and storing into the cache;
  * then attention, output projection, norm, feed-forward. Since rows are independent:
- * - The matrix parts run in chunks of rows, so that a chunk's wide activations stay in the CPU
+ * - The matrix parts run in slabs of rows, so that a slab's wide activations stay in the CPU
  *   cache from one matrix to the next.
  * - After K and V of the last layer are stored, only rows whose logits are wanted are computed (the
  *   "tail"): for a prompt of 2048 tokens that is one row of the last layer instead of 2048. */
@@ -39,12 +39,12 @@ static struct compute_batch tail_batch(const struct compute_batch *batch, const 
         .row_count = count, .sequence_count = used, .sequences = sequences};
 }
 
-static uint32_t chunk_at(const struct forward_lane *lane, uint32_t first, uint32_t row_count)
+static uint32_t slab_at(const struct forward_lane *lane, uint32_t first, uint32_t row_count)
 {
-    uint32_t chunks = (row_count + lane->chunk_rows - 1) / lane->chunk_rows;
-    uint32_t rows = (row_count + chunks - 1) / chunks;
-    rows = (rows + FORWARD_CHUNK_STEP - 1) / FORWARD_CHUNK_STEP * FORWARD_CHUNK_STEP;
-    rows = rows < lane->chunk_rows ? rows : lane->chunk_rows;
+    uint32_t slabs = (row_count + lane->slab_rows - 1) / lane->slab_rows;
+    uint32_t rows = (row_count + slabs - 1) / slabs;
+    rows = (rows + FORWARD_SLAB_STEP - 1) / FORWARD_SLAB_STEP * FORWARD_SLAB_STEP;
+    rows = rows < lane->slab_rows ? rows : lane->slab_rows;
     return row_count - first < rows ? row_count - first : rows;
 }
 
@@ -127,7 +127,7 @@ static void draft_input(struct forward *f, const struct forward_lane *lane, floa
     const float *finals = f->finals + lane->first_row * hidden, *bias = NULL;
     const struct compute_matrix *token = w->token;
     for (uint32_t first = 0, count; first < lane->batch.row_count; first += count) {
-        count = chunk_at(lane, first, lane->batch.row_count);
+        count = slab_at(lane, first, lane->batch.row_count);
         float *part = x + first * hidden;
         lane_norm(f, lane, part, NULL, count, w->token_norm, NULL);
         ops->matmul(lane->compute, &token, &bias, 1, lane->hidden, count, &part);
@@ -187,7 +187,7 @@ void forward_lane_qkv(struct forward *f, struct forward_lane *lane,
     float *lane_q = f->q + (size_t)lane->first_row * forward_q_width(f->m);
     const struct compute_batch batch = layer_batch(f, lane, layer);
     for (uint32_t first = 0, count; first < lane->batch.row_count; first += count) {
-        count = chunk_at(lane, first, lane->batch.row_count);
+        count = slab_at(lane, first, lane->batch.row_count);
         float *q = lane_q + (size_t)first * forward_q_width(f->m);
         float *const results[] = {q, lane->k, lane->v};
         struct compute_batch part = batch;
@@ -272,7 +272,7 @@ static void feed_forward(struct forward *f, struct forward_lane *lane, const str
     const struct product down = {w->down, w->down_bias, ADAPTER_DOWN, w->ffn_post_norm};
     const uint32_t row_count = rows->batch->row_count;
     for (uint32_t first = 0, count; first < row_count; first += count) {
-        count = chunk_at(lane, first, row_count);
+        count = slab_at(lane, first, row_count);
         float *x = rows->x + (size_t)first * h->hidden;
         if (w->experts.router != NULL) {
             forward_lane_experts(f, lane, w, count, rows->branch, x);

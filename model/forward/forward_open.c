@@ -25,12 +25,12 @@ static size_t lay(float *memory, size_t at, const struct part *parts)
 
 static size_t lay_keys(const struct model *m, struct forward_lane *lane, float *memory, size_t at)
 {
-    const size_t floats = (size_t)lane->chunk_rows * forward_kv_width(m);
+    const size_t floats = (size_t)lane->slab_rows * forward_kv_width(m);
     const struct part keys[] = {
         {&lane->k, floats},
         {&lane->v, floats},
-        {&lane->raw_queries, (size_t)lane->chunk_rows * forward_raw_width(m)},
-        {&lane->rotated_keys, (size_t)lane->chunk_rows * m->hyper.latent.rotated},
+        {&lane->raw_queries, (size_t)lane->slab_rows * forward_raw_width(m)},
+        {&lane->rotated_keys, (size_t)lane->slab_rows * m->hyper.latent.rotated},
         {NULL, 0}};
     return lay(memory, at, keys);
 }
@@ -38,7 +38,7 @@ static size_t lay_keys(const struct model *m, struct forward_lane *lane, float *
 /* Returns true if a layer of the stage has no experts. */
 static bool has_dense(const struct model *m)
 {
-    for (uint32_t i = 0; i < m->last_layer - m->first_layer; i++)
+    for (uint32_t i = 0; i < m->end_layer - m->first_layer; i++)
         if (m->layers[i].experts.router == NULL)
             return true;
     return false;
@@ -47,7 +47,7 @@ static bool has_dense(const struct model *m)
 static size_t lay_gates(const struct model *m, struct forward_lane *lane, float *memory, size_t at)
 {
     const uint32_t ffn = has_dense(m) ? m->shard.ffn_count : 0, shared = m->shard.shared_ffn_count;
-    const size_t rows = lane->chunk_rows, floats = rows * (ffn > shared ? ffn : shared);
+    const size_t rows = lane->slab_rows, floats = rows * (ffn > shared ? ffn : shared);
     const struct part gates[] = {{&lane->gate, floats}, {&lane->up, floats}, {NULL, 0}};
     return lay(memory, at, gates);
 }
@@ -59,14 +59,14 @@ static size_t max_size(size_t a, size_t b)
 
 uint32_t forward_lanes_rows(const struct forward *f)
 {
-    uint32_t rows = (f->lane_count - 1) * FORWARD_LANE_CHUNK_ROWS;
+    uint32_t rows = (f->lane_count - 1) * FORWARD_LANE_SLAB_ROWS;
     return rows < f->rows_max ? rows : f->rows_max;
 }
 
 static bool has_sum_biases(const struct model *m)
 {
     bool any = false;
-    for (uint32_t i = 0; i < m->last_layer - m->first_layer; i++)
+    for (uint32_t i = 0; i < m->end_layer - m->first_layer; i++)
         any = any || m->layers[i].attention_output_bias != NULL || m->layers[i].down_bias != NULL;
     return any;
 }
@@ -99,8 +99,8 @@ static size_t lay_all(struct forward *f, float *memory)
         {&f->branch, has_branch(f) ? (size_t)f->rows_max * h->hidden : 0},
         {&f->tail_residual, (size_t)f->logits_max * h->hidden},
         {&f->tail_q, (size_t)f->logits_max * forward_q_width(f->m)},
-        {&f->router_product, (size_t)f->lanes[0].chunk_rows * h->experts.count},
-        {&f->shared_product, h->experts.count > 0 ? f->lanes[0].chunk_rows : 0},
+        {&f->router_product, (size_t)f->lanes[0].slab_rows * h->experts.count},
+        {&f->shared_product, h->experts.count > 0 ? f->lanes[0].slab_rows : 0},
         {NULL, 0},
     };
     const struct part queries[] = {{&f->q, (size_t)f->rows_max * forward_q_width(f->m)}, {NULL, 0}};
@@ -173,7 +173,7 @@ static struct needs needs_of(const struct model *m)
     const struct compute_ops *ops = m->ops;
     struct needs needs = {.hidden = model_has_last(m) ? ops->matrix_needs(m->output) : 0};
     needs.hidden |= matrix_needs(m, m->draft.token) | matrix_needs(m, m->draft.final);
-    for (uint32_t i = 0; i < m->last_layer - m->first_layer; i++) {
+    for (uint32_t i = 0; i < m->end_layer - m->first_layer; i++) {
         const struct model_layer *layer = &m->layers[i];
         needs.hidden |=
             matrix_needs(m, layer->q) | matrix_needs(m, layer->k) | matrix_needs(m, layer->v);
@@ -202,7 +202,7 @@ static enum status open_room(struct forward *f, struct forward_lane *lane,
 {
     const struct model_hyper *h = &f->m->hyper;
     const struct compute_experts_workspace_options options = {
-        .rows_max = lane->chunk_rows,
+        .rows_max = lane->slab_rows,
         .experts = h->experts.count,
         .used = h->experts.used,
         .hidden = h->hidden,
@@ -219,7 +219,7 @@ static enum status open_activations(struct forward *f, struct forward_lane *lane
     const struct model_hyper *h = &f->m->hyper;
     const struct compute_ops *ops = f->m->ops;
     struct compute *c = lane->compute;
-    uint32_t hidden_rows = lane->chunk_rows > f->logits_max ? lane->chunk_rows : f->logits_max;
+    uint32_t hidden_rows = lane->slab_rows > f->logits_max ? lane->slab_rows : f->logits_max;
     /* `hidden` and `ffn` are refined: rounding costs most accuracy in blocks with an outlier.
      * Attention's result has few outliers (docs/numbers.md). */
     enum status status = ops->activations_open(
@@ -232,13 +232,13 @@ static enum status open_activations(struct forward *f, struct forward_lane *lane
         status = ops->activations_open(c, rows, f->m->shard.head_count * h->latent.rank,
                                        COMPUTE_NEEDS_F32, &lane->value_latent);
     if (status == ST_OK && h->latent.q_rank != 0)
-        status = ops->activations_open(c, lane->chunk_rows, h->latent.q_rank,
+        status = ops->activations_open(c, lane->slab_rows, h->latent.q_rank,
                                        needs->low | COMPUTE_NEEDS_REFINED, &lane->query_latent);
     if (status == ST_OK && needs->ffn != 0)
-        status = ops->activations_open(c, lane->chunk_rows, f->m->shard.ffn_count,
+        status = ops->activations_open(c, lane->slab_rows, f->m->shard.ffn_count,
                                        needs->ffn | COMPUTE_NEEDS_REFINED, &lane->ffn);
     if (status == ST_OK && needs->shared != 0)
-        status = ops->activations_open(c, lane->chunk_rows, f->m->shard.shared_ffn_count,
+        status = ops->activations_open(c, lane->slab_rows, f->m->shard.shared_ffn_count,
                                        needs->shared | COMPUTE_NEEDS_REFINED, &lane->shared);
     return status == ST_OK && needs->experts_in != 0 ? open_room(f, lane, needs) : status;
 }
@@ -249,7 +249,7 @@ static enum status open_lane(struct forward *f, struct forward_lane *lane,
     lane->sequences = calloc(f->rows_max, sizeof(*lane->sequences));
     lane->tail_sequences = calloc(f->logits_max, sizeof(*lane->tail_sequences));
     lane->tail_rows = calloc(f->logits_max, sizeof(*lane->tail_rows));
-    lane->part_sequences = calloc(lane->chunk_rows, sizeof(*lane->part_sequences));
+    lane->part_sequences = calloc(lane->slab_rows, sizeof(*lane->part_sequences));
     const size_t groups = f->groups_max;
     if (groups > 1)
         lane->group_sequences = calloc((groups - 1) * f->rows_max, sizeof(*lane->group_sequences));
@@ -275,11 +275,11 @@ static enum status open_lanes(struct forward *f)
         return ST_NO_MEMORY;
     for (uint32_t i = 0; i < f->lane_count; i++) {
         struct forward_lane *lane = &f->lanes[i];
-        const uint32_t rows = f->m->hyper.experts.count > 0 ? FORWARD_EXPERTS_CHUNK_ROWS
-                              : i == 0                      ? FORWARD_CHUNK_ROWS
-                                                            : FORWARD_LANE_CHUNK_ROWS;
+        const uint32_t rows = f->m->hyper.experts.count > 0 ? FORWARD_EXPERTS_SLAB_ROWS
+                              : i == 0                      ? FORWARD_SLAB_ROWS
+                                                            : FORWARD_LANE_SLAB_ROWS;
         lane->compute = i == 0 ? f->m->compute : ops->lanes->lane(f->m->compute, i - 1);
-        lane->chunk_rows = ops->whole_batches || f->rows_max < rows ? f->rows_max : rows;
+        lane->slab_rows = ops->whole_batches || f->rows_max < rows ? f->rows_max : rows;
     }
     enum status status = take_memory(f);
     for (uint32_t i = 0; i < f->lane_count && status == ST_OK; i++)

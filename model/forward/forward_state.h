@@ -15,29 +15,29 @@
 #include "model/forward/model.h"
 #include "model/forward/weights.h"
 
-/* In this folder, a chunk is a part of a lane's rows that is multiplied with the matrices together.
- * A device that computes whole batches (compute_ops.whole_batches) has one chunk. */
+/* In this folder, a slab is a part of a lane's rows that is multiplied with the matrices together.
+ * A device that computes whole batches (compute_ops.whole_batches) has one slab. */
 
-/* Most rows of a chunk: gate and up of the chunk then stay in the L2 or L3 cache. */
-#define FORWARD_CHUNK_ROWS         252
-#define FORWARD_EXPERTS_CHUNK_ROWS 516 /* Most rows of a chunk in a model with experts. */
-#define FORWARD_CHUNK_STEP         12  /* A chunk before another chunk has a multiple of 12 rows. */
-#define FORWARD_LANE_CHUNK_ROWS    132 /* Most rows of a chunk if the batch has several lanes. */
+/* Most rows of a slab: gate and up of the slab then stay in the L2 or L3 cache. */
+#define FORWARD_SLAB_ROWS         252
+#define FORWARD_EXPERTS_SLAB_ROWS 516 /* Most rows of a slab in a model with experts. */
+#define FORWARD_SLAB_STEP         12  /* A slab before another slab has a multiple of 12 rows. */
+#define FORWARD_LANE_SLAB_ROWS    132 /* Most rows of a slab if the batch has several lanes. */
 
 struct forward_lane {
     struct compute *compute; /* The device, or one lane of it. */
-    uint32_t chunk_rows;     /* Most rows of a chunk. */
+    uint32_t slab_rows;      /* Most rows of a slab. */
     /* k, v, gate and up share memory with other arrays (lay_all in forward_open.c). */
-    float *k; /* [chunk_rows × kv width] K of a chunk, until K is written to the cache. */
-    /* [chunk_rows × kv width] V of a chunk, until V is written to the cache. With latent attention,
+    float *k; /* [slab_rows × kv width] K of a slab, until K is written to the cache. */
+    /* [slab_rows × kv width] V of a slab, until V is written to the cache. With latent attention,
      * the `rank` values of the latent vectors. */
     float *v;
-    /* [chunk_rows × forward_raw_width] queries before compute_latent_ops.absorb. Only with latent
+    /* [slab_rows × forward_raw_width] queries before compute_latent_ops.absorb. Only with latent
      * attention. */
     float *raw_queries;
-    /* [chunk_rows × rotated] the rotated part of the keys. Only with latent attention. */
+    /* [slab_rows × rotated] the rotated part of the keys. Only with latent attention. */
     float *rotated_keys;
-    /* [chunk_rows × ffn] gate and up of a dense layer or of the shared experts; ffn is the larger
+    /* [slab_rows × ffn] gate and up of a dense layer or of the shared experts; ffn is the larger
      * number of shard.ffn_count and shard.shared_ffn_count. */
     float *gate;
     float *up;
@@ -55,7 +55,7 @@ struct forward_lane {
      * and so on. NULL = the model has one layer group. */
     struct compute_sequence *group_sequences;
     struct compute_sequence *tail_sequences; /* [logits_max] sequences of tail_rows. */
-    struct compute_sequence *part_sequences; /* [chunk_rows] sequences of a chunk. */
+    struct compute_sequence *part_sequences; /* [slab_rows] sequences of a slab. */
     uint32_t *tail_rows; /* [logits_max] the lane's rows whose logits are wanted. */
 
     /* The fields below are the state of the current batch. */
@@ -85,8 +85,8 @@ struct forward {
     /* [rows_max × hidden] the branch: the result of attention or of the feed-forward before
      * forward_branch_add. NULL = results are added to the residual stream at once. */
     float *branch;
-    /* router_product: [rows of a chunk × experts] products with the experts' router.
-     * shared_product: [rows of a chunk] products with the shared experts' router. */
+    /* router_product: [rows of a slab × experts] products with the experts' router.
+     * shared_product: [rows of a slab] products with the shared experts' router. */
     float *router_product, *shared_product;
     float *logits; /* [logits_max × vocab]; NULL = no last layer, or a rank other than 0. */
     /* [logits_max × vocabulary of the rank's slice]; used only with several ranks. */
@@ -197,7 +197,7 @@ void forward_latent_output(struct forward *f, struct forward_lane *lane,
 void forward_lane_finish(struct forward *f, struct forward_lane *lane,
                          const struct forward_layer *layer, const struct forward_batch *batch,
                          bool tail);
-/* Computes the feed-forward of a layer with experts for x[0..row_count), the rows of a chunk, and
+/* Computes the feed-forward of a layer with experts for x[0..row_count), the rows of a slab, and
  * adds the result to x. `branch` is memory of forward.branch; NULL = forward.branch is NULL. */
 void forward_lane_experts(struct forward *f, struct forward_lane *lane,
                           const struct model_layer *layer, uint32_t row_count, float *branch,

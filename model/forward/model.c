@@ -246,6 +246,7 @@ static enum status load_qkv_joined(const struct loader *l, uint32_t i, struct mo
     const struct load_part q = part_within(own_q, 0, all);
     const struct load_part k = part_within(own_kv, own_q.total, all);
     const struct load_part v = part_within(own_kv, own_q.total + own_kv.total, all);
+    const bool biases = l->m->hyper.biases;
     enum status status = refuse_bias(l, ROLE_Q_BIAS, i, ROLE_QKV);
     if (status == ST_OK)
         status = refuse_bias(l, ROLE_K_BIAS, i, ROLE_QKV);
@@ -258,11 +259,11 @@ static enum status load_qkv_joined(const struct loader *l, uint32_t i, struct mo
     if (status == ST_OK)
         status = load_matrix(l, ROLE_QKV, i, hidden, v, &into->v);
     if (status == ST_OK)
-        status = load_bias(l, ROLE_QKV_BIAS, i, false, q, &into->q_bias);
+        status = load_bias(l, ROLE_QKV_BIAS, i, biases, q, &into->q_bias);
     if (status == ST_OK)
-        status = load_bias(l, ROLE_QKV_BIAS, i, false, k, &into->k_bias);
+        status = load_bias(l, ROLE_QKV_BIAS, i, biases, k, &into->k_bias);
     if (status == ST_OK)
-        status = load_bias(l, ROLE_QKV_BIAS, i, false, v, &into->v_bias);
+        status = load_bias(l, ROLE_QKV_BIAS, i, biases, v, &into->v_bias);
     return status;
 }
 
@@ -438,7 +439,7 @@ static enum status take_memory(const struct loader *l)
 {
     struct model *m = l->m;
     const struct model_hyper *h = &m->hyper;
-    uint32_t layer_count = m->last_layer - m->first_layer;
+    uint32_t layer_count = m->end_layer - m->first_layer;
     /* Per layer four norms, nine biases, the norms of q and k, the sinks, two biases of the
      * router, three of the experts, and two norms of latent attention, each rounded up to a cache
      * line; then the final norm, its bias, that of the logits, the RoPE factors and two norms of a
@@ -464,7 +465,7 @@ static enum status load_all(const struct loader *l, const struct model_options *
                             const struct model_hyper *whole)
 {
     struct model *m = l->m;
-    const uint32_t layer_count = m->last_layer - m->first_layer;
+    const uint32_t layer_count = m->end_layer - m->first_layer;
     const uint32_t first = options->draft_layer ? whole->layer_count : m->first_layer;
     enum status status = check_known(l, whole);
     if (status == ST_OK)
@@ -494,15 +495,14 @@ enum status model_open(const struct model_file *file, const struct model_options
     if (status != ST_OK)
         return status;
     uint32_t first = options->first_layer;
-    uint32_t last =
-        first == 0 && options->last_layer == 0 ? hyper.layer_count : options->last_layer;
+    uint32_t last = first == 0 && options->end_layer == 0 ? hyper.layer_count : options->end_layer;
     if (first >= last || last > hyper.layer_count)
         return error_set(error, ST_INVALID,
                          "layers %" PRIu32 " to %" PRIu32
                          " of a model that has layers 0 to %" PRIu32,
                          first, last == 0 ? 0 : last - 1, hyper.layer_count - 1);
     struct model_shard shard;
-    status = model_shard_compute(&hyper, options->rank, options->ranks, &shard, error);
+    status = model_shard_compute(&hyper, options->rank, options->rank_count, &shard, error);
     if (status != ST_OK)
         return status;
     if (!model_shard_is_whole(&shard) && options->ops->group == NULL)
@@ -519,7 +519,7 @@ enum status model_open(const struct model_file *file, const struct model_options
     m->ops = options->ops;
     m->compute = options->compute;
     m->first_layer = first;
-    m->last_layer = last;
+    m->end_layer = last;
     m->context_tokens_max =
         options->context_tokens_max != 0 ? options->context_tokens_max : hyper.context_tokens;
     if (m->context_tokens_max > LIMIT_CONTEXT_TOKENS)
@@ -551,7 +551,7 @@ void model_close(struct model *m)
 {
     if (m == NULL)
         return;
-    for (uint32_t i = 0; m->layers != NULL && i < m->last_layer - m->first_layer; i++) {
+    for (uint32_t i = 0; m->layers != NULL && i < m->end_layer - m->first_layer; i++) {
         struct model_layer *layer = &m->layers[i];
         matrix_close(m, layer->q);
         matrix_close(m, layer->k);

@@ -21,19 +21,19 @@
 struct model_options {
     const struct compute_ops *ops; /* The backend of `compute`. */
     struct compute *compute;       /* The device. It must outlive the model. */
-    /* The stage's layers are [first_layer, last_layer); 0, 0 = all layers. */
+    /* The stage's layers are [first_layer, end_layer); 0, 0 = all layers. */
     uint32_t first_layer;
-    uint32_t last_layer;
-    uint32_t rank, ranks; /* The rank, and the number of ranks (shard.h); 0, 0 = whole layers. */
+    uint32_t end_layer;
+    /* The rank, and the number of ranks (shard.h); 0, 0 = whole layers. */
+    uint32_t rank, rank_count;
     /* true: load the first draft layer (model_hyper.draft_layers), as a model of one layer. The
-     * fields first_layer to ranks then refer to this model, and its batches have `finals`. */
+     * fields first_layer to rank_count then refer to this model, and its batches have `finals`. */
     bool draft_layer;
     /* Longest context; 0 = model_hyper.context_tokens. A number above LIMIT_CONTEXT_TOKENS counts
      * as LIMIT_CONTEXT_TOKENS. */
     uint32_t context_tokens_max;
-    /* Called after each loaded layer: `done` of the stage's `of` layers are loaded. NULL = no
-     * calls. */
-    void (*progress)(void *self, uint32_t done, uint32_t of);
+    /* Called after each loaded layer. layer_count: the layers of the stage. NULL = no calls. */
+    void (*progress)(void *self, uint32_t layers_loaded, uint32_t layer_count);
     void *progress_self; /* First argument of `progress`. */
 };
 
@@ -122,7 +122,7 @@ struct forward_batch {
  * the KV of the rows is not complete. A batch that does not fit `f` or `kv` fails an assertion.
  * compute_ops.check reports failures of the device.
  *
- * With several ranks (model_options.ranks), all ranks must make equal calls of forward_run and
+ * With several ranks (model_options.rank_count), all ranks must make equal calls of forward_run and
  * forward_logits in the same order, with workspaces of equal sizes. Requires that the devices have
  * joined (compute_group_ops.join). The KV-cache of a rank has only the KV heads of its slice. If
  * another rank dies, the results are invalid, and compute_ops.check reports the failure. */

@@ -90,10 +90,10 @@ struct model {
     struct model_shard shard; /* The rank's slice of each layer. */
     const struct compute_ops *ops;
     struct compute *compute; /* The device, which the caller of model_open owns. */
-    uint32_t first_layer;    /* The stage's layers are [first_layer, last_layer). */
-    uint32_t last_layer;
+    uint32_t first_layer;    /* The stage's layers are [first_layer, end_layer). */
+    uint32_t end_layer;
     uint32_t context_tokens_max; /* Number of positions in the RoPE tables. */
-    struct model_layer *layers;  /* [last_layer - first_layer] */
+    struct model_layer *layers;  /* [end_layer - first_layer] */
     /* [shard.vocab_count × hidden]; NULL = the stage does not have the first layer. */
     struct compute_matrix *embedding;
     /* [shard.vocab_count × hidden]; NULL = the stage does not have the last layer. May be the
@@ -122,7 +122,7 @@ static inline bool model_has_first(const struct model *m)
 /* Returns true if the stage has the model's last layer, or is a draft layer. */
 static inline bool model_has_last(const struct model *m)
 {
-    return m->last_layer == m->hyper.layer_count;
+    return m->end_layer == m->hyper.layer_count;
 }
 
 #endif

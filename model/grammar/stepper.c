@@ -326,7 +326,7 @@ uint32_t stepper_start(struct stepper *m)
     return close_state(m);
 }
 
-uint32_t stepper_step_slow(struct stepper *m, uint32_t state, uint8_t byte)
+uint32_t stepper_step_compute(struct stepper *m, uint32_t state, uint8_t byte)
 {
     begin(m);
     for (uint32_t i = 0; i < m->states[state].count; i++) {

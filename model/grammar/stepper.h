@@ -84,7 +84,7 @@ size_t stepper_bytes(const struct stepper *m); /* Returns the bytes of memory in
 /* Returns the state at the beginning of a text. */
 uint32_t stepper_start(struct stepper *m);
 /* The part of stepper_step that computes a state. */
-uint32_t stepper_step_slow(struct stepper *m, uint32_t state, uint8_t byte);
+uint32_t stepper_step_compute(struct stepper *m, uint32_t state, uint8_t byte);
 /* Returns the state after the innermost call of `stack` has returned; STEPPER_DEAD for STACK_OPEN
  * and STACK_EMPTY. */
 uint32_t stepper_return(struct stepper *m, uint32_t stack);
@@ -96,7 +96,7 @@ static inline uint32_t stepper_step(struct stepper *m, uint32_t state, uint8_t b
 {
     const struct automaton *a = m->automaton;
     uint32_t next = m->successors[(size_t)state * a->class_count + a->class_of[byte]];
-    return next != UINT32_MAX ? next : stepper_step_slow(m, state, byte);
+    return next != UINT32_MAX ? next : stepper_step_compute(m, state, byte);
 }
 
 /* Forgets all states except STEPPER_DEAD and the states whose numbers are in *states[0..count).

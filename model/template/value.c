@@ -166,7 +166,7 @@ struct value value_from_json(struct run *r, const json_t *json, bool input)
     return v;
 }
 
-struct value list_new(struct run *r, enum list_kind kind, size_t capacity, struct list **out)
+struct value list_new(struct run *r, enum list_kind kind, size_t capacity, struct list **list_out)
 {
     struct list *list = run_alloc(r, sizeof(*list));
     run_step(r, capacity / 4);
@@ -174,8 +174,8 @@ struct value list_new(struct run *r, enum list_kind kind, size_t capacity, struc
         run_fail(r, ST_TOO_LARGE, "a list of %zu items", capacity);
     *list = (struct list){.kind = kind, .capacity = capacity};
     list->items = run_alloc(r, capacity * sizeof(struct value));
-    if (out != NULL)
-        *out = list;
+    if (list_out != NULL)
+        *list_out = list;
     return (struct value){.kind = LIST, .list = list};
 }
 

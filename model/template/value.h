@@ -164,9 +164,9 @@ struct value value_bytes(struct run *r, const char *text, size_t bytes);
 /* Converts a JSON value; NULL becomes NONE. The strings are not copied. input: the bytes of strings
  * get the mark 1, except the usual values of a key "role", such as "user". */
 struct value value_from_json(struct run *r, const json_t *json, bool input);
-/* Returns an empty list with room for `capacity` items, and stores its struct in *list (list NULL =
- * not stored). */
-struct value list_new(struct run *r, enum list_kind kind, size_t capacity, struct list **list);
+/* Returns an empty list with room for `capacity` items, and stores its struct in *list_out
+ * (list_out NULL = not stored). */
+struct value list_new(struct run *r, enum list_kind kind, size_t capacity, struct list **list_out);
 void list_add(struct run *r, struct list *list, struct value v); /* Appends v. */
 struct value map_new(struct run *r);                             /* Returns an empty MAP. */
 /* Adds an entry, or replaces the value of an equal key. Fails for a key that Python cannot hash. */

@@ -218,7 +218,11 @@ static enum status open_merges_by_id(struct tokenizer *t, struct error *error)
                              bytes, PAIR_BYTES_MAX);
         pairs += bytes;
     }
-    if (pairs > MERGE_RANK_MAX || !merges_open(&t->bpe.merges, (uint32_t)pairs))
+    if (pairs > MERGE_RANK_MAX)
+        return error_set(error, ST_TOO_LARGE,
+                         "the tokens have %zu bytes beside their first: want at most %u", pairs,
+                         MERGE_RANK_MAX);
+    if (!merges_open(&t->bpe.merges, (uint32_t)pairs))
         return error_set(error, ST_NO_MEMORY, "no memory for the merges of %u tokens",
                          t->pieces.count);
     enum status status = ST_OK;

@@ -346,7 +346,7 @@ bool sched_cluster_paired(const struct sched_cluster *sc)
     return sc->pair_can_serve;
 }
 
-bool sched_cluster_covering(const struct sched_cluster *sc)
+bool sched_cluster_lacks_phase(const struct sched_cluster *sc)
 {
     bool prompt = false;
     bool token = false;

@@ -298,7 +298,7 @@ struct sched_event {
     uint32_t host; /* SCHED_MACHINE_HOST: equal for machines on one host; 0 = unknown. */
     struct sched_link_speed link;
     struct sched_tier tiers[TIER_KIND_COUNT];
-    struct sched_step step; /* SCHED_MACHINE_RATES: the time of a batch that only decodes. */
+    struct sched_step_time step; /* SCHED_MACHINE_RATES: the time of a batch that only decodes. */
     /* SCHED_MACHINE_UP: tokens of the longest context that fits the machine's KV memory. */
     uint64_t kv_tokens;
     /* SCHED_MACHINE_UP: size of the largest request of which the machine does only one phase while
@@ -423,7 +423,7 @@ bool sched_cluster_ready(const struct sched_cluster *sc);
 bool sched_cluster_paired(const struct sched_cluster *sc);
 /* Returns true if machines are up and do not drain, and one of the two phases is in no home pool of
  * these machines. */
-bool sched_cluster_covering(const struct sched_cluster *sc);
+bool sched_cluster_lacks_phase(const struct sched_cluster *sc);
 
 /* Returns true if the answer of `request` can be handed over now: its token machine is draining and
  * has all KV of the request, and another machine, to which the link is up, has free memory for the

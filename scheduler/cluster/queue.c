@@ -83,8 +83,8 @@ static bool request_possible(const struct sched_cluster *sc, struct cluster_requ
 static void waiting_add(struct sched_cluster *sc, uint32_t id)
 {
     struct cluster_request *request = &sc->requests[id];
-    uint32_t answer = sched_accounts_answer_tokens(sc->accounts, request->key_index,
-                                                   request->priority, request->output_tokens);
+    uint32_t answer = sched_accounts_answer_expected(sc->accounts, request->key_index,
+                                                     request->priority, request->output_tokens);
     /* The remaining answer of a resumed request is charged when it has ended. */
     request->answer_charged = request->resumed ? 0 : answer;
     request->answer_memory = answer_memory(sc, request->output_tokens, answer);
@@ -416,7 +416,7 @@ void cluster_request_arrived(struct sched_cluster *sc, const struct sched_event 
     request->holder_plus_1 = event->holder_plus_1;
     request->held_tokens = event->held_tokens;
     request->identity = event->identity;
-    request->returned = cluster_promise_take(sc, event->identity);
+    request->has_kept_place = cluster_promise_take(sc, event->identity);
     prefixes_arrived(sc, id, &event->prefix);
     cluster_demand_arrived(sc, request);
     waiting_add(sc, id);
@@ -430,7 +430,7 @@ void cluster_request_arrived(struct sched_cluster *sc, const struct sched_event 
     uint32_t last = sched_queue_last_new(sc->accounts, &sc->waiting);
     if (sc->waiting.count > sc->options.queue_requests_max)
         waiting_refuse(sc, last, SCHED_REFUSED_FULL, retry_after_ms(sc), out);
-    else if (cluster_admission_late(sc, !request->returned))
+    else if (cluster_admission_late(sc, !request->has_kept_place))
         waiting_refuse(sc, last, SCHED_REFUSED_WAIT, cluster_admission_retry_ms(sc, last), out);
 }
 

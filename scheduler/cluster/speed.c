@@ -12,7 +12,7 @@ static uint64_t known_rate(const struct cluster_machine *machine, enum measure m
     return measure == MEASURE_PENDING ? machine->prompt_tokens_per_s : machine->output_tokens_per_s;
 }
 
-static bool step_known(const struct sched_step *step)
+static bool step_known(const struct sched_step_time *step)
 {
     return step->fixed_ns > 0 || step->row_ns > 0;
 }
@@ -28,10 +28,10 @@ static void mean_step_refresh(struct sched_cluster *sc)
         row_ns += machine->step.row_ns;
         known++;
     }
-    sc->mean_step = (struct sched_step){0};
+    sc->mean_step = (struct sched_step_time){0};
     if (known > 0)
-        sc->mean_step = (struct sched_step){.fixed_ns = (uint32_t)(fixed_ns / known),
-                                            .row_ns = (uint32_t)(row_ns / known)};
+        sc->mean_step = (struct sched_step_time){.fixed_ns = (uint32_t)(fixed_ns / known),
+                                                 .row_ns = (uint32_t)(row_ns / known)};
 }
 
 void cluster_speeds_refresh(struct sched_cluster *sc)
@@ -56,8 +56,8 @@ void cluster_speeds_refresh(struct sched_cluster *sc)
 
 uint64_t cluster_step_ns(const struct sched_cluster *sc, uint32_t machine, uint64_t decodes)
 {
-    const struct sched_step *own = &sc->machines[machine].step;
-    const struct sched_step *step = step_known(own) ? own : &sc->mean_step;
+    const struct sched_step_time *own = &sc->machines[machine].step;
+    const struct sched_step_time *step = step_known(own) ? own : &sc->mean_step;
     return step->fixed_ns + step->row_ns * decodes;
 }
 

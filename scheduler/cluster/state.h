@@ -54,7 +54,7 @@ struct cluster_request {
     uint32_t held_tokens;    /* See struct sched_event. */
     bool wait_limited;       /* The request is in the list `limited`. */
     bool waited;             /* The request waited in the queue for some time. */
-    bool returned;           /* The request was refused before, and a kept place was given to it. */
+    bool has_kept_place;     /* The request was refused before, and a kept place was given to it. */
     uint64_t identity;       /* See struct sched_event. */
     int64_t waiting_since_us;
     uint32_t next; /* Neighbours in the list `lost` or `limited`. */
@@ -108,7 +108,7 @@ struct cluster_machine {
     uint32_t large_requests;
     uint32_t prompt_tokens_per_s; /* Measured; 0 = not known. */
     uint32_t output_tokens_per_s; /* Measured; 0 = not known. */
-    struct sched_step step;       /* All zeros = not known. */
+    struct sched_step_time step;  /* All zeros = not known. */
     uint32_t host;                /* Machines with the same number are on one host; 0 = unknown. */
     /* When the transfers that were begun from the machine (sends) and to it (receives) are expected
      * to end. */
@@ -191,7 +191,7 @@ struct sched_cluster {
     /* By measure: machines are compared by time, because their rates differ (speed.c). */
     bool unequal[MEASURE_COUNT];
     /* Mean of the known steps of machines that are up; all zeros = none is known. */
-    struct sched_step mean_step;
+    struct sched_step_time mean_step;
     /* Number of pool moves so far. The number of a machine's latest move is the `order` of its
      * ranks (tree.h). */
     uint64_t move_count;

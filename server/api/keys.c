@@ -133,7 +133,8 @@ static void entry_set(struct api_keys *keys, struct entry *e, const struct key_s
 static bool settings_equal(const struct api_key_settings *a, const struct api_key_settings *b)
 {
     return strcmp(a->cache_group, b->cache_group) == 0 && a->weight == b->weight &&
-           a->requests_max == b->requests_max && a->tokens_per_minute == b->tokens_per_minute &&
+           a->answers_in_flight_max == b->answers_in_flight_max &&
+           a->tokens_per_minute == b->tokens_per_minute &&
            a->requests_per_minute == b->requests_per_minute &&
            a->tokens_per_day == b->tokens_per_day && a->requests_per_day == b->requests_per_day &&
            a->expires == b->expires && a->priority_best == b->priority_best &&
@@ -506,8 +507,8 @@ static bool too_many_answers(struct entry *e, uint32_t answers, uint64_t limit, 
 static bool count_check(struct entry *e, uint32_t count, struct api_error *error)
 {
     const struct api_key_settings *settings = &e->settings;
-    if (settings->requests_max > 0 && count > settings->requests_max)
-        return too_many_answers(e, count, settings->requests_max, "in flight", error);
+    if (settings->answers_in_flight_max > 0 && count > settings->answers_in_flight_max)
+        return too_many_answers(e, count, settings->answers_in_flight_max, "in flight", error);
     if (settings->requests_per_minute > 0 && count > settings->requests_per_minute)
         return too_many_answers(e, count, settings->requests_per_minute, "a minute", error);
     if (settings->requests_per_day > 0 && count > settings->requests_per_day)
@@ -542,9 +543,10 @@ static bool limits_check(const struct api_keys *keys, struct entry *e, uint32_t 
     budget_fill(keys, &e->requests, requests, now_us);
     if (!quotas_check(keys, e, count, error))
         return false;
-    if (e->settings.requests_max > 0 &&
-        e->counts.in_flight + e->texts + count > share_of(keys, e->settings.requests_max))
-        return limit_refuse(keys, e, error, 0, "answers in flight", e->settings.requests_max);
+    if (e->settings.answers_in_flight_max > 0 &&
+        e->counts.in_flight + e->texts + count > share_of(keys, e->settings.answers_in_flight_max))
+        return limit_refuse(keys, e, error, 0, "answers in flight",
+                            e->settings.answers_in_flight_max);
     if (e->settings.requests_per_minute > 0 && e->requests.left < wanted - 1e-9)
         return limit_refuse(keys, e, error, budget_wait_us(&e->requests, wanted, requests),
                             "requests a minute", e->settings.requests_per_minute);
@@ -649,9 +651,9 @@ bool api_keys_unused(struct api_keys *keys, uint32_t key_index, int64_t now_us,
     if (e == NULL)
         return false;
     *out = (struct api_key_unused){0};
-    if (e->settings.requests_max > 0) {
+    if (e->settings.answers_in_flight_max > 0) {
         uint64_t used = e->counts.in_flight + e->texts;
-        out->answers_max = share_of(keys, e->settings.requests_max);
+        out->answers_max = share_of(keys, e->settings.answers_in_flight_max);
         out->answers_left = out->answers_max > used ? out->answers_max - used : 0;
     }
     out->requests_max = share_of(keys, e->settings.requests_per_minute);

@@ -36,7 +36,7 @@ struct api_key_settings {
     char cache_group[LIMIT_KEY_NAME_BYTES];
     uint32_t weight; /* Weight of the key against other keys (scheduler/queue.h); default 1. */
     /* Most answers in flight, with the texts of api_keys_text_begin; 0 = no limit. */
-    uint32_t requests_max;
+    uint32_t answers_in_flight_max;
     uint64_t tokens_per_minute;   /* Most prompt and answer tokens a minute; 0 = no limit. */
     uint64_t tokens_per_day;      /* Most prompt and answer tokens a day (UTC); 0 = no limit. */
     uint64_t requests_per_minute; /* Most answers begun a minute; 0 = no limit. */

@@ -22,7 +22,7 @@
 /* The neutral values of a field: values that change nothing, so the check accepts them in a field
  * that cleave does not use. null is neutral in every field. */
 enum api_neutral {
-    API_NEUTRAL_ANY, /* Any value. */
+    API_NEUTRAL_EVERY, /* Every value is neutral. */
     API_NEUTRAL_NULL,
     API_NEUTRAL_EMPTY, /* "", [] and {} */
     API_NEUTRAL_FALSE,

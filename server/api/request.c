@@ -201,7 +201,6 @@ static bool parse_prompts(json_t *root, struct api_request *out, struct api_erro
     if (count == 0 || count > LIMIT_PROMPTS)
         return api_error_set(error, 400, field, "%s has %zu entries: want 1 to %d", field, count,
                              LIMIT_PROMPTS);
-    out->prompt_is_list = true;
     for (size_t i = 0; i < count; i++) {
         char place[32];
         snprintf(place, sizeof(place), "%s[%zu]", field, i);

@@ -52,7 +52,6 @@ struct api_request {
     const char *model; /* NULL = not given. */
     uint32_t prompt_count;
     struct api_prompt prompts[LIMIT_PROMPTS];
-    bool prompt_is_list; /* The body has a list of prompts. */
     /* The conversation of a chat: references to parts of the JSON tree. */
     struct chat_request chat;
     struct api_tools tools; /* Which tools of `chat` the answer may call. */

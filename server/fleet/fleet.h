@@ -129,10 +129,10 @@ struct fleet_machine {
     /* List of its running answers whose KV will be copied (checkpoint_due.h). */
     struct gateway_request *copy_first;
     struct gateway_request *copy_last;
-    uint32_t copies_sent;   /* Copies and pulls (checkpoints.h) that the machine is sending now. */
-    uint32_t crashes;       /* Crashes of its local process (gateway_machine_crashed). */
-    char crash_reason[160]; /* Text of the latest crash; empty = none. */
-    char link_reason[320];  /* Which link from the machine failed, and why; empty = none. */
+    uint32_t copies_sending; /* Copies and pulls (checkpoints.h) that the machine is sending now. */
+    uint32_t crashes;        /* Crashes of its local process (gateway_machine_crashed). */
+    char crash_reason[160];  /* Text of the latest crash; empty = none. */
+    char link_down_reason[320]; /* Which link from the machine failed, and why; empty = none. */
 };
 
 struct fleet {

@@ -47,7 +47,7 @@ static bool machine_is_known(const struct gateway_checkpoint *c)
 /* Sets the tokens of the copy under way; 0 = none is. */
 static void pending_set(struct gateway_checkpoint *c, uint32_t tokens)
 {
-    c->source->copies_sent += (uint32_t)(tokens > 0) - (uint32_t)(c->pending_tokens > 0);
+    c->source->copies_sending += (uint32_t)(tokens > 0) - (uint32_t)(c->pending_tokens > 0);
     c->pending_tokens = tokens;
 }
 
@@ -302,7 +302,7 @@ static void busy_read(const struct gateway *g, struct busy *out)
 /* True if the token machine sends KV that a request waits for, or another copy. */
 static bool source_is_busy(const struct busy *busy, const struct fleet_machine *source)
 {
-    return source->copies_sent > 0 || machine_bits_has(&busy->send, source->index);
+    return source->copies_sending > 0 || machine_bits_has(&busy->send, source->index);
 }
 
 /* The first token whose blocks of layers with a window are all on the token machine: the KV before

@@ -46,7 +46,7 @@ void gateway_version_health_text(const struct gateway *g, uint32_t number, char 
     size_t used = 0;
     if (sched_cluster_ready(version->scheduler)) {
         used = (size_t)snprintf(out, capacity, "ready");
-        if (!sched_cluster_covering(version->scheduler))
+        if (!sched_cluster_lacks_phase(version->scheduler))
             return;
     }
     used = missing_text(g, version, used, out, capacity);
@@ -55,9 +55,9 @@ void gateway_version_health_text(const struct gateway *g, uint32_t number, char 
     used = (size_t)snprintf(out, capacity, "no prompt machine has its link to a token machine yet");
     for (const struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL && used < capacity;
          m = fleet_next(g->fleet, m))
-        if (m->link_reason[0] != 0 && m->version == version)
+        if (m->link_down_reason[0] != 0 && m->version == version)
             used += (size_t)snprintf(out + used, capacity - used, "; %s to %s", m->config.name,
-                                     m->link_reason);
+                                     m->link_down_reason);
 }
 
 void gateway_health_text(const struct gateway *g, char *out, size_t capacity)

@@ -31,8 +31,8 @@ struct record {
     int64_t arrived_us;
     int64_t arrived_unix_ms;
     int64_t ended_us;
-    char client_id[GATEWAY_NAME_BYTES];
-    char answer_id[GATEWAY_NAME_BYTES + 16];
+    char client_id[GATEWAY_CLIENT_ID_BYTES];
+    char answer_id[GATEWAY_CLIENT_ID_BYTES + 16];
     char key[LIMIT_KEY_NAME_BYTES];
     char model[64];
     uint32_t prompt_tokens, cached_tokens, answer_tokens, resumed;

@@ -116,8 +116,8 @@ enum status gateway_versions_open(struct gateway *g, struct error *error);
 void gateway_versions_close(struct gateway *g); /* Closes all versions. */
 /* Returns the version whose model the connecting machine has, and stores the machine's model hash
  * in the version. NULL = no version matches; m->connection.down_reason says why. */
-struct gateway_version *gateway_version_of(struct gateway *g, struct fleet_machine *m,
-                                           const struct transport_identity *identity);
+struct gateway_version *gateway_version_match(struct gateway *g, struct fleet_machine *m,
+                                              const struct transport_identity *identity);
 /* Changes the machine's version. Requires that the machine is not up. */
 void gateway_machine_version_change(struct gateway *g, struct fleet_machine *m,
                                     struct gateway_version *version);

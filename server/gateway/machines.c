@@ -36,7 +36,7 @@ static bool on_accept(void *self, struct fleet_machine *m,
                       const struct transport_identity *identity)
 {
     struct gateway *g = self;
-    struct gateway_version *version = gateway_version_of(g, m, identity);
+    struct gateway_version *version = gateway_version_match(g, m, identity);
     if (version != NULL)
         gateway_machine_version_change(g, m, version);
     return version != NULL;
@@ -131,7 +131,7 @@ static void on_up(void *self, struct fleet_machine *m, const struct transport_id
 static void on_down(void *self, struct fleet_machine *m, bool silent)
 {
     struct gateway *g = self;
-    m->link_reason[0] = 0;
+    m->link_down_reason[0] = 0;
     m->down_us = gateway_now(g);
     metrics_machine_up_set(g->options.metrics, m->index, false);
     for (uint32_t other = 0; other < g->fleet->count; other++)
@@ -163,11 +163,11 @@ static void on_down(void *self, struct fleet_machine *m, bool silent)
 /* Returns false if the reason is known already. */
 static bool link_why_set(struct fleet_machine *m, const struct fleet_machine *to, const char *text)
 {
-    char why[sizeof(m->link_reason)];
+    char why[sizeof(m->link_down_reason)];
     snprintf(why, sizeof(why), "%s: %s", to->config.name, text);
-    if (strcmp(why, m->link_reason) == 0)
+    if (strcmp(why, m->link_down_reason) == 0)
         return false;
-    memcpy(m->link_reason, why, sizeof(why));
+    memcpy(m->link_down_reason, why, sizeof(why));
     return true;
 }
 
@@ -221,7 +221,7 @@ static void on_link(struct gateway *g, struct fleet_machine *m, const struct mes
     else
         log_warn("link %s to %s is down: %s", m->config.name, link->name, link->text);
     if (link->up)
-        m->link_reason[0] = 0;
+        m->link_down_reason[0] = 0;
     else
         link_why_set(m, to, link->text);
     metrics_link_set(g->options.metrics, m->index, to->index, link->up, link->text);

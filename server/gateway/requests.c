@@ -75,7 +75,7 @@ void requests_close(struct requests *q)
 static void request_unschedule(struct requests *q, struct gateway_request *r)
 {
     if (r->state >= GATEWAY_REQUEST_SCHEDULED && r->state <= GATEWAY_REQUEST_PREFILLED)
-        q->options.events.machines_released(q->options.self, r);
+        q->options.events.unscheduled(q->options.self, r);
 }
 
 /* Queues the end of a request; the iteration calls `ended`. Requires that its machines have been

@@ -20,7 +20,7 @@ struct requests_events {
     /* The prompt machine has finished with the request. */
     void (*prefilled)(void *self, const struct gateway_request *r);
     /* The request leaves the scheduler: it has ended, or will arrive again. */
-    void (*machines_released)(void *self, struct gateway_request *r);
+    void (*unscheduled)(void *self, struct gateway_request *r);
     /* The token machine reports that its connection with the prompt machine has ended. */
     void (*link_lost)(void *self, struct fleet_machine *prompt_machine,
                       struct fleet_machine *token_machine);

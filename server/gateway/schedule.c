@@ -28,7 +28,7 @@ struct sched_cluster_options gateway_sched_options(const struct gateway *g,
     const struct sched_cluster_facts facts = {.machine_count = LIMIT_MACHINES,
                                               .prefix_step_tokens = prefix_step(version),
                                               .prefix_cache = version->kv.prefix_cache,
-                                              .leads = gateway_leads(g)};
+                                              .may_repurpose = gateway_leads(g)};
     return sched_cluster_options_make(g->options.config, &facts);
 }
 
@@ -275,7 +275,7 @@ static void on_link_lost(void *self, struct fleet_machine *prompt_machine,
 const struct requests_events gateway_requests_events = {
     .computed = on_computed,
     .prefilled = on_prefilled,
-    .machines_released = on_left,
+    .unscheduled = on_left,
     .link_lost = on_link_lost,
 };
 

@@ -195,10 +195,10 @@ static void links_add(struct text *out, const struct gateway *g)
             link_speed_add(out, g, m, to);
             before = ",";
         }
-        if (m->link_reason[0] == 0)
+        if (m->link_down_reason[0] == 0)
             continue;
         text_format_add(out, "%s{\"from\":\"%s\",\"up\":false", before, m->config.name);
-        name_add(out, ",\"why\":", m->link_reason);
+        name_add(out, ",\"why\":", m->link_down_reason);
         text_string_add(out, "}");
         before = ",";
     }

@@ -14,8 +14,8 @@
 /* Most models that are served at a time: one, and a second one during an update. */
 #define GATEWAY_VERSIONS 2
 /* Size of a client's id of a request (x-request-id), with its NUL. */
-#define GATEWAY_NAME_BYTES 129
-#define GATEWAY_CURRENT    0 /* As a version number: the version that new requests get. */
+#define GATEWAY_CLIENT_ID_BYTES 129
+#define GATEWAY_CURRENT         0 /* As a version number: the version that new requests get. */
 
 /* How a request ends, with the HTTP status of an answer that has not begun. */
 enum gateway_end {

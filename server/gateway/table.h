@@ -79,9 +79,9 @@ struct gateway_doubt {
 };
 
 struct gateway_request {
-    uint64_t id;                        /* 0 = the slot is free. */
-    char client_id[GATEWAY_NAME_BYTES]; /* The client's id, for logs; "-" = none. */
-    uint64_t history_number;            /* See history_begin. */
+    uint64_t id;                             /* 0 = the slot is free. */
+    char client_id[GATEWAY_CLIENT_ID_BYTES]; /* The client's id, for logs; "-" = none. */
+    uint64_t history_number;                 /* See history_begin. */
     enum gateway_request_state state;
     uint32_t version_index;       /* Index of the request's version in gateway.versions. */
     uint32_t generation;          /* Number of resumptions so far. */

@@ -54,7 +54,7 @@ void gateway_versions_close(struct gateway *g)
 }
 
 /* Tells the transport which model machines must have. With two models, any model is accepted there,
- * and gateway_version_of compares. */
+ * and gateway_version_match compares. */
 static void models_expect(struct gateway *g)
 {
     uint64_t hash = g->current->metadata_hash;
@@ -198,8 +198,8 @@ static void metadata_complain(const struct gateway *g, struct fleet_machine *m,
              " and %016llx", (unsigned long long)identity->metadata_hash);
 }
 
-struct gateway_version *gateway_version_of(struct gateway *g, struct fleet_machine *m,
-                                           const struct transport_identity *identity)
+struct gateway_version *gateway_version_match(struct gateway *g, struct fleet_machine *m,
+                                              const struct transport_identity *identity)
 {
     struct gateway_version *found = NULL;
     m->connection.down_reason[0] = 0;

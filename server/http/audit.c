@@ -15,7 +15,7 @@
 #define TARGET_BYTES LIMIT_NAME_BYTES
 
 struct http_audit {
-    char act[AUDIT_TEXT_BYTES];
+    char act[AUDIT_ACT_BYTES];
     char target[TARGET_BYTES];
 };
 

@@ -755,19 +755,19 @@ bool completion_finished(const struct completion *c)
 
 const char *completion_output(const struct completion *c, size_t *bytes_out)
 {
-    *bytes_out = c->output.bytes - c->handed_bytes;
-    return c->output.data != NULL ? c->output.data + c->handed_bytes : NULL;
+    *bytes_out = c->output.bytes - c->read_bytes;
+    return c->output.data != NULL ? c->output.data + c->read_bytes : NULL;
 }
 
 void completion_output_remove(struct completion *c, size_t bytes)
 {
-    c->handed_bytes += bytes;
-    assert(c->handed_bytes <= c->output.bytes);
-    if (c->handed_bytes == c->output.bytes || c->handed_bytes > COMPACT_BYTES) {
-        c->removed_bytes += c->handed_bytes;
-        c->output.bytes -= c->handed_bytes;
-        memmove(c->output.data, c->output.data + c->handed_bytes, c->output.bytes);
-        c->handed_bytes = 0;
+    c->read_bytes += bytes;
+    assert(c->read_bytes <= c->output.bytes);
+    if (c->read_bytes == c->output.bytes || c->read_bytes > COMPACT_BYTES) {
+        c->removed_bytes += c->read_bytes;
+        c->output.bytes -= c->read_bytes;
+        memmove(c->output.data, c->output.data + c->read_bytes, c->output.bytes);
+        c->read_bytes = 0;
     }
 }
 

@@ -57,8 +57,8 @@ uint32_t completion_input_unknown_fields(const struct completion_input *input);
 /* What logs say about a completion. Complete once completion_close has returned, or completion_open
  * has failed. The caller sets the struct to zeros before completion_open. */
 struct completion_facts {
-    char answer_id[GATEWAY_NAME_BYTES + 16]; /* Id in the answer's body. */
-    char model[64];                          /* Name of the model, or of its adapter. */
+    char answer_id[GATEWAY_CLIENT_ID_BYTES + 16]; /* Id in the answer's body. */
+    char model[64];                               /* Name of the model, or of its adapter. */
     bool is_adapter;
     bool streams;
     uint32_t choices; /* Number of choices, including the choices that best_of leaves out. */

@@ -91,12 +91,12 @@ struct completion {
     struct completion_server *server;
     struct served_model *model; /* The model with which the completion began. */
     struct api_request request;
-    uint32_t api_key_index;              /* API_KEY_NONE = none. */
-    void (*changed)(void *self);         /* See struct completion_start. */
-    void *self;                          /* First argument of `changed`. */
-    struct completion_facts *facts;      /* See struct completion_start. */
-    char request_id[GATEWAY_NAME_BYTES]; /* Id of the request (x-request-id). */
-    char id[GATEWAY_NAME_BYTES + 16];    /* Id in the answer's body. */
+    uint32_t api_key_index;                   /* API_KEY_NONE = none. */
+    void (*changed)(void *self);              /* See struct completion_start. */
+    void *self;                               /* First argument of `changed`. */
+    struct completion_facts *facts;           /* See struct completion_start. */
+    char request_id[GATEWAY_CLIENT_ID_BYTES]; /* Id of the request (x-request-id). */
+    char id[GATEWAY_CLIENT_ID_BYTES + 16];    /* Id in the answer's body. */
     int64_t created;    /* When the completion was opened, in seconds since 1970. */
     int64_t arrived_us; /* See struct completion_start. */
     uint32_t choice_count;
@@ -119,7 +119,7 @@ struct completion {
     struct text output;
     struct text event_head; /* With streaming: how each event begins; empty before the first one. */
     struct text token_text; /* Memory for the text of one token. */
-    size_t handed_bytes;    /* First bytes of `output` that were removed for the caller. */
+    size_t read_bytes;      /* First bytes of `output` that the caller has read. */
     uint64_t removed_bytes; /* Bytes that are no longer in `output`. */
 };
 

@@ -120,8 +120,8 @@ enum MHD_Result http_answer_completion(struct exchange *x, const struct http_tex
         error.retry_after_s = DRAIN_RETRY_S;
         return http_answer_error(x, &error);
     }
-    h->was_ready |= gateway_ready(h->options.gateway);
-    if (!h->was_ready) {
+    h->ready_once |= gateway_ready(h->options.gateway);
+    if (!h->ready_once) {
         char why[400];
         http_health_text(x, why, sizeof(why));
         api_error_set(&error, 503, NULL, "not ready yet: %s", why);
@@ -169,7 +169,7 @@ static void request_id_set(struct exchange *x)
     const char *given = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "x-request-id");
     size_t length = given != NULL ? strspn(given, good) : 0;
     uint64_t id[2];
-    if (length > 0 && length < GATEWAY_NAME_BYTES && given[length] == 0) {
+    if (length > 0 && length < GATEWAY_CLIENT_ID_BYTES && given[length] == 0) {
         snprintf(x->request_id, sizeof(x->request_id), "%s", given);
         return;
     }

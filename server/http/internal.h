@@ -48,7 +48,7 @@ struct http {
     bool spans_warned;       /* A warning about dropped spans was logged. */
     bool draining;           /* http_drain_begin or http_refuse_begin was called. */
     bool refuses;            /* http_refuse_begin was called. */
-    bool was_ready; /* The gateway was ready once: completions wait for machines and get no 503. */
+    bool ready_once; /* The gateway was ready once: completions wait for machines and get no 503. */
 };
 
 struct route;
@@ -95,7 +95,7 @@ struct exchange {
     int64_t last_event_us;            /* When the stream began, or its latest event was written. */
     char path_tail[LIMIT_NAME_BYTES]; /* See http_route_find. */
     unsigned status_code;             /* HTTP status of the queued response; 0 = none yet. */
-    char request_id[GATEWAY_NAME_BYTES];
+    char request_id[GATEWAY_CLIENT_ID_BYTES];
     /* Parts of the header traceparent (W3C Trace Context); empty = no valid header. */
     char trace_id[33], trace_parent[17];
     bool trace_unwanted;           /* The header says that the trace is not recorded. */
@@ -333,7 +333,7 @@ enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, c
 void http_on_completed(void *self, struct MHD_Connection *connection, void **state,
                        enum MHD_RequestTerminationCode reason);
 /* Answers a request for a completion or embeddings: calls http_text_begin, or answers with a 503
- * (http->refuses, http->was_ready). */
+ * (http->refuses, http->ready_once). */
 enum MHD_Result http_answer_completion(struct exchange *exchange,
                                        const struct http_text_kind *kind);
 /* Opens a completion, and takes over `input`. Answers if the completion cannot be opened or the

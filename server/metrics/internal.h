@@ -122,6 +122,9 @@ void metrics_problems_forget(struct metrics *m, uint32_t machine);
 /* Returns the text for a reason of refusal on the page. */
 const char *metrics_refusal_name(enum metrics_refusal refusal);
 
+/* Returns true if the page shows the machine's value of a family of this type. Counters of a
+ * machine that is down stay on the page, gauges do not. */
+bool metrics_value_known(const struct metrics_machine *machine, const char *type);
 /* Returns the row's value in the struct `values`, in the family's unit. */
 double metrics_row_value(const struct metrics_row *row, const void *values);
 /* Appends the lines HELP and TYPE of a family. */

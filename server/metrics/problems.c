@@ -230,7 +230,7 @@ static bool check_link_down(const struct metrics *m, uint32_t i, char *what)
     return down > 0 &&
            SAY("it cannot write KV to %s%s: %s", m->fleet->machines[first].config.name,
                down > 1 ? " and others" : "",
-               machine->link_reason[0] != 0 ? machine->link_reason : "its log says why");
+               machine->link_down_reason[0] != 0 ? machine->link_down_reason : "its log says why");
 }
 
 static bool check_link_slow(const struct metrics *m, uint32_t i, char *what)

@@ -365,9 +365,7 @@ static const struct metrics_row machine_rows[] = {MACHINE_COUNTERS(MACHINE_ROW)
 #undef MACHINE_ROW
 #undef COPY_ROW
 
-/* Returns whether the page shows the machine's value of a family of this type. Counters of a
- * machine that is down stay, gauges do not. */
-static bool value_known(const struct metrics_machine *machine, const char *type)
+bool metrics_value_known(const struct metrics_machine *machine, const char *type)
 {
     return strcmp(type, "gauge") == 0 ? machine->gauges_known : machine->counters_known;
 }
@@ -381,7 +379,7 @@ static void machine_group_render(struct text *out, const struct metrics *m,
             continue;
         metrics_family(out, row->family, row->type, row->help);
         for (uint32_t i = 0; i < m->fleet->count; i++) {
-            if (!value_known(&m->machines[i], row->type))
+            if (!metrics_value_known(&m->machines[i], row->type))
                 continue;
             struct message_stats stats = metrics_counters(m, i);
             metrics_machine_sample(out, m, row->family, i, metrics_row_value(row, &stats));
@@ -562,7 +560,7 @@ static void tiers_render(struct text *out, const struct metrics *m)
     for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
         metrics_family(out, rows[r].family, rows[r].type, rows[r].help);
         for (uint32_t i = 0; i < m->fleet->count; i++)
-            if (value_known(&m->machines[i], rows[r].type))
+            if (metrics_value_known(&m->machines[i], rows[r].type))
                 tier_samples(out, m, i, &rows[r]);
     }
 }

@@ -35,6 +35,8 @@ void metrics_stages_render(struct text *out, const struct metrics *m)
     for (size_t r = 0; any && r < sizeof(rows) / sizeof(rows[0]); r++) {
         metrics_family(out, rows[r].family, rows[r].type, rows[r].help);
         for (uint32_t i = 0; i < m->fleet->count; i++) {
+            if (!metrics_value_known(&m->machines[i], rows[r].type))
+                continue;
             for (uint32_t stage = 0; stage < m->machines[i].load_count; stage++) {
                 const struct message_load *load = &m->machines[i].loads[stage];
                 text_format_add(out, "%s{", rows[r].family);

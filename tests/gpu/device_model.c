@@ -36,7 +36,7 @@ void device_model_open(const struct model_file *g, const struct device_model_opt
     if (options->group != NULL) {
         ranks_join(options->group, out->ops, out->compute);
         model_options.rank = options->group->rank;
-        model_options.ranks = options->group->ranks;
+        model_options.rank_count = options->group->ranks;
     }
     CHECKF(model_open(g, &model_options, &out->model, &error) == ST_OK, "%s", error.text);
     out->hyper = model_hyper_get(out->model);

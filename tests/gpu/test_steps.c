@@ -74,7 +74,7 @@ static void rig_open(const struct model_file *file, uint32_t stages, uint32_t lo
         const struct model_options model_options = {.ops = &counted_ops,
                                                     .compute = r->compute,
                                                     .first_layer = stages > 1 ? i : 0,
-                                                    .last_layer = stages > 1 ? i + 1 : 2};
+                                                    .end_layer = stages > 1 ? i + 1 : 2};
         CHECKF(model_open(file, &model_options, &r->models[i], &error) == ST_OK, "%s", error.text);
         CHECKF(forward_open(r->models[i], ROWS_MAX, logits_max, &r->forwards[i], &error) == ST_OK,
                "%s", error.text);

@@ -129,8 +129,8 @@ static void process_open(struct process *p, const char *machine, uint32_t index,
     struct error error;
     memset(p, 0, sizeof(*p));
     p->stage = *stage;
-    p->arena = kv_arena_slice(&all, stage->first_layer, stage->last_layer, stage->first_head,
-                              stage->last_head);
+    p->arena = kv_arena_slice(&all, stage->first_layer, stage->end_layer, stage->first_head,
+                              stage->end_head);
     snprintf(p->name, sizeof(p->name), "%s/%u", machine, index);
     struct transport_options options = {
         .identity = {.role = TRANSPORT_MACHINE,
@@ -152,7 +152,7 @@ static void targets_open(struct process *p)
 {
     const struct kv_targets_options options = {.transport = p->transport,
                                                .arena = p->arena,
-                                               .context_blocks = BLOCKS,
+                                               .context_spans = BLOCKS,
                                                .link_changed = on_link,
                                                .flushed = on_flushed,
                                                .self = p};
@@ -171,14 +171,13 @@ static void machine_open(struct machine *m, const char *name, uint32_t ranks, bo
         for (uint32_t i = 0; i < copies * ranks; i++) {
             uint32_t rank = i % ranks, few = heads / ranks, more = heads % ranks;
             struct message_stage *stage = &m->stages[m->count];
-            *stage = (struct message_stage){.paths = copies == 1 ? 3 : 1u << i / ranks,
-                                            .first_layer = layer,
-                                            .last_layer = end};
+            *stage = (struct message_stage){
+                .paths = copies == 1 ? 3 : 1u << i / ranks, .first_layer = layer, .end_layer = end};
             stage->first_head = rank * few + (rank < more ? rank : more);
-            stage->last_head = stage->first_head + few + (rank < more ? 1 : 0);
+            stage->end_head = stage->first_head + few + (rank < more ? 1 : 0);
             if (copied) {
                 stage->first_head = 0;
-                stage->last_head = heads;
+                stage->end_head = heads;
             }
             process_open(&m->processes[m->count], name, m->count, stage);
             memcpy(stage->address, m->processes[m->count].name, LIMIT_NAME_BYTES);
@@ -226,7 +225,7 @@ static void table_fill(kv_block_id *table)
 /* Returns the byte of a head in a block of a process that has the head. */
 static uint8_t *at(const struct process *p, uint32_t layer, uint32_t head, kv_block_id block)
 {
-    uint32_t count = p->stage.last_head - p->stage.first_head;
+    uint32_t count = p->stage.end_head - p->stage.first_head;
     uint64_t offset = ((uint64_t)(layer - p->stage.first_layer) * BLOCKS + block) * count;
     return (uint8_t *)transport_region(p->transport) +
            (offset + head - p->stage.first_head) * HEAD_BYTES;
@@ -236,8 +235,8 @@ static void source_fill(void)
 {
     for (uint32_t i = 0; i < source.count; i++) {
         const struct process *p = &source.processes[i];
-        for (uint32_t layer = p->stage.first_layer; layer < p->stage.last_layer; layer++)
-            for (uint32_t head = p->stage.first_head; head < p->stage.last_head; head++)
+        for (uint32_t layer = p->stage.first_layer; layer < p->stage.end_layer; layer++)
+            for (uint32_t head = p->stage.first_head; head < p->stage.end_head; head++)
                 for (uint32_t index = 0; index < BLOCKS; index++)
                     for (uint32_t byte = 0; byte < HEAD_BYTES; byte++)
                         at(p, layer, head, source_blocks[index])[byte] =
@@ -254,8 +253,8 @@ static void target_check(uint32_t path, uint32_t first, uint32_t count)
         const struct process *p = &target.processes[i];
         bool asked = (p->stage.paths >> path & 1) != 0;
         landed += transport_loopback_landed_bytes(p->transport);
-        for (uint32_t layer = p->stage.first_layer; layer < p->stage.last_layer; layer++)
-            for (uint32_t head = p->stage.first_head; head < p->stage.last_head; head++)
+        for (uint32_t layer = p->stage.first_layer; layer < p->stage.end_layer; layer++)
+            for (uint32_t head = p->stage.first_head; head < p->stage.end_head; head++)
                 for (uint32_t index = 0; index < BLOCKS; index++) {
                     bool moved = asked && index >= first && index < first + count;
                     const uint8_t *bytes = at(p, layer, head, target_blocks[index]);
@@ -323,7 +322,7 @@ static void test_move(void)
         struct process *p = &source.processes[i];
         uint32_t half = draw(count + 1); /* In two pushes. */
         for (uint32_t push = 0; push < 2; push++)
-            for (uint32_t layer = p->stage.first_layer; layer < p->stage.last_layer; layer++)
+            for (uint32_t layer = p->stage.first_layer; layer < p->stage.end_layer; layer++)
                 CHECK(write_layer(p->targets, TARGET, path, layer, source_blocks, target_blocks,
                                   push == 0 ? first : first + half,
                                   push == 0 ? half : count - half) == ST_OK);
@@ -380,22 +379,22 @@ static void refuse(const struct message_stage *from, const struct message_stage 
 
 static void test_refused(void)
 {
-    struct message_stage all = {.paths = 3, .last_layer = LAYERS, .last_head = 3};
+    struct message_stage all = {.paths = 3, .end_layer = LAYERS, .end_head = 3};
     struct message_stage upper = {
-        .paths = 3, .first_layer = 2, .last_layer = LAYERS, .first_head = 1, .last_head = 3};
-    struct message_stage to[3] = {{.paths = 3, .last_layer = LAYERS, .last_head = 2},
-                                  {.paths = 1, .last_layer = LAYERS},
-                                  {.paths = 2, .last_layer = 4}};
+        .paths = 3, .first_layer = 2, .end_layer = LAYERS, .first_head = 1, .end_head = 3};
+    struct message_stage to[3] = {{.paths = 3, .end_layer = LAYERS, .end_head = 2},
+                                  {.paths = 1, .end_layer = LAYERS},
+                                  {.paths = 2, .end_layer = 4}};
     heads = 3;
     to[1].first_head = to[2].first_head = 2;
-    to[1].last_head = to[2].last_head = 3;
+    to[1].end_head = to[2].end_head = 3;
     refuse(
         &all, to, 3,
         "the processes of t0 do not fit ours: KV head 2 of layer 4 on path 1 is at none of them");
     refuse(
         &upper, to, 1,
         "the processes of t0 do not fit ours: KV head 2 of layer 2 on path 0 is at none of them");
-    to[2].last_layer = LAYERS;
+    to[2].end_layer = LAYERS;
     to[2].first_head = 1;
     refuse(
         &all, to, 3,
@@ -407,7 +406,7 @@ static void test_refused(void)
 
     /* The target has the layers and heads that this process writes; other processes write the
      * rest. */
-    struct message_stage lower = {.paths = 1, .last_layer = 2, .last_head = 3};
+    struct message_stage lower = {.paths = 1, .end_layer = 2, .end_head = 3};
     pair_open(&lower, &lower, 1);
     CHECK(link_all() == 1);
     machine_close(&source);
@@ -415,7 +414,7 @@ static void test_refused(void)
 
     /* The target claims more heads than the model has, for a region with three heads. */
     pair_open(&all, &all, 1);
-    target.stages[0].last_head = 4;
+    target.stages[0].end_head = 4;
     CHECK(link_all() == 0);
     CHECKF(strcmp(source.processes[0].text,
                   "the processes of t0 do not fit ours: KV head 3, the model has 3") == 0,
@@ -427,11 +426,11 @@ static void test_refused(void)
 /* Regions that cannot hold what their process claims to have. */
 static void test_regions(void)
 {
-    struct message_stage all = {.paths = 1, .last_layer = LAYERS, .last_head = 3};
-    struct message_stage part = {.paths = 1, .last_layer = LAYERS, .last_head = 2};
+    struct message_stage all = {.paths = 1, .end_layer = LAYERS, .end_head = 3};
+    struct message_stage part = {.paths = 1, .end_layer = LAYERS, .end_head = 2};
     heads = 3;
     pair_open(&all, &part, 1); /* The region has two heads; the process claims three. */
-    target.stages[0].last_head = 3;
+    target.stages[0].end_head = 3;
     CHECK(link_all() == 0);
     CHECKF(strstr(source.processes[0].text, "t0/0 has a region of ") != NULL &&
                strstr(source.processes[0].text, "layers 0 to 4, KV heads 0 to 2") != NULL,
@@ -515,8 +514,8 @@ static void test_death(uint32_t rank)
     progress();
     for (uint32_t i = 0; i < source.count; i++) {
         const struct process *p = &source.processes[i];
-        bool wrote = p->stage.last_layer > dead->stage.first_layer && p->stage.first_head <= rank &&
-                     rank < p->stage.last_head;
+        bool wrote = p->stage.end_layer > dead->stage.first_layer && p->stage.first_head <= rank &&
+                     rank < p->stage.end_head;
         CHECKF(p->down == wrote, "%s", p->name);
         CHECK(kv_targets_up(p->targets, TARGET, 0) == !wrote);
     }

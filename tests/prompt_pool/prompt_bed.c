@@ -148,12 +148,12 @@ static void on_tokens(void *self, struct transport_peer *peer, const struct mess
 
 /* One process has layer 0, one has layers 1 and 2, and two have layer 3, one for each path. */
 static const struct message_stage stages[PLACES] = {
-    {.paths = 3, .first_layer = 0, .last_layer = 1, .last_head = HEADS, .address = "t0/0"},
-    {.paths = 3, .first_layer = 1, .last_layer = 3, .last_head = HEADS, .address = "t0/1"},
-    {.paths = 1, .first_layer = 3, .last_layer = 4, .last_head = HEADS, .address = "t0/2"},
-    {.paths = 2, .first_layer = 3, .last_layer = 4, .last_head = HEADS, .address = "t0/3"},
+    {.paths = 3, .first_layer = 0, .end_layer = 1, .end_head = HEADS, .address = "t0/0"},
+    {.paths = 3, .first_layer = 1, .end_layer = 3, .end_head = HEADS, .address = "t0/1"},
+    {.paths = 1, .first_layer = 3, .end_layer = 4, .end_head = HEADS, .address = "t0/2"},
+    {.paths = 2, .first_layer = 3, .end_layer = 4, .end_head = HEADS, .address = "t0/3"},
 };
-static const struct message_stage whole = {.paths = 3, .last_layer = LAYERS, .last_head = HEADS};
+static const struct message_stage whole = {.paths = 3, .end_layer = LAYERS, .end_head = HEADS};
 
 /* Returns the place of that layer of a block on the token machine. */
 static const uint8_t *block_of(uint32_t path, uint32_t layer, uint32_t block)
@@ -394,7 +394,7 @@ static void open_machines(bool staged)
                                                           pool_flushed, NULL, NULL, NULL});
     for (uint32_t i = 0; i < PLACES && staged; i++)
         bed.places[i] =
-            open_transport(stages[i].address, stages[i].last_layer - stages[i].first_layer, TARGETS,
+            open_transport(stages[i].address, stages[i].end_layer - stages[i].first_layer, TARGETS,
                            (struct transport_events){place_up, target_down, no_message,
                                                      pool_flushed, NULL, NULL, NULL});
 }
@@ -423,7 +423,7 @@ void prompt_bed_open(bool staged, bool measured, prompt_bed_draw choose)
     const struct kv_targets_options targets = {
         .transport = bed.transport,
         .arena = arena,
-        .context_blocks = 512 / BLOCK_TOKENS,
+        .context_spans = 512 / BLOCK_TOKENS,
         .link_changed = on_target,
         .flushed = on_target_flushed,
     };

@@ -1,7 +1,8 @@
 /* Goal: prompts of several batches in flight can end before the pool handles the ends, more than
- * one batch can have. Each prompt's first token is sent once, and its blocks are freed. Method: the
- * pool alone with a real scheduler and block pool, prompts of one block that are not decoded, and
- * all batches done at once. */
+ * one batch can have. Each prompt's first token is sent once, and its blocks are freed. The load
+ * that other gateways are told does not count blocks of the token pool. Method: the pool alone with
+ * a real scheduler and block pool, prompts of one block that are not decoded, and all batches done
+ * at once. */
 #include "tests/check.h"
 
 #include "prompt_pool/prompt_pool.h"
@@ -38,6 +39,21 @@ static void on_tokens(void *self, struct transport_peer *peer, const struct mess
     }
 }
 
+/* The token pool has reserved block 0 for the request. */
+static enum status on_local_blocks(void *self, const struct message_request *request,
+                                   struct prompt_local *out)
+{
+    static uint32_t ids[] = {0};
+    (void)self, (void)request;
+    *out = (struct prompt_local){.tables = {.ids = ids, .stride = 1}, .span_count = 1};
+    return ST_OK;
+}
+
+static void on_local_ready(void *self, const struct message_kv_ready *ready, int64_t now_us)
+{
+    (void)self, (void)ready, (void)now_us;
+}
+
 static void bed_open(void)
 {
     const struct sched_machine_options machine = {.slot_count = PROMPTS,
@@ -56,15 +72,61 @@ static void bed_open(void)
         .vocab = 1000,
         .context_tokens = 512,
         .stages_push = true, /* The pool itself writes no KV. */
-        .calls = {.send = on_send, .send_tokens = on_tokens},
+        .calls = {.send = on_send,
+                  .send_tokens = on_tokens,
+                  .local_blocks = on_local_blocks,
+                  .local_ready = on_local_ready},
     };
     CHECK(prompt_pool_open(&options, &pool) == ST_OK);
+}
+
+static void bed_close(void)
+{
+    prompt_pool_close(pool);
+    sched_machine_close(sched);
+    kv_pool_close(kv);
+}
+
+static uint64_t load_kv_tokens(void)
+{
+    struct message_others load = {0};
+    prompt_pool_load_add(pool, NULL, &load);
+    return load.kv_tokens;
+}
+
+/* The KV memory of a prompt in blocks of the token pool counts there, also when the prompt is
+ * computed. */
+static void check_load(void)
+{
+    static char gateway;
+    const uint32_t prompt[] = {7, 0};
+    struct message_prefill prefill = {.sampling = {.top_p = 1, .logprobs = -1},
+                                      .token_machine = "p0",
+                                      .prompt_count = 2,
+                                      .prompt = prompt};
+    struct message_token token = {0};
+    struct prompt_chunk chunk;
+    prefill.sampling.output_tokens_max = 2;
+    bed_open();
+    prompt_pool_prefill(pool, (struct transport_peer *)&gateway, &prefill, 1000);
+    CHECK(prompt_pool_count(pool) == 1 && load_kv_tokens() == 0);
+    CHECK(sched_machine_batch_next(sched, 0, kv_pool_available(kv), &batches[0]));
+    prompt_pool_chunk_begin(pool, &batches[0].items[0], 1000, &chunk);
+    sched_machine_batch_done(sched, batches[0].index);
+    prompt_pool_chunk_done(pool, &batches[0].items[0], &token, 2000);
+    CHECK(prompt_pool_count(pool) == 1 && load_kv_tokens() == 0);
+    prefill.request.id = 1;
+    prefill.token_machine[0] = 0;
+    prompt_pool_prefill(pool, (struct transport_peer *)&gateway, &prefill, 2000);
+    CHECK(prompt_pool_count(pool) == 2 && load_kv_tokens() == 3);
+    bed_close();
 }
 
 int main(void)
 {
     static char gateway;
     struct prompt_chunk chunk;
+    check_load();
     bed_open();
     for (uint32_t i = 0; i < PROMPTS; i++) {
         const uint32_t prompt[] = {7, i % 100};
@@ -97,8 +159,6 @@ int main(void)
         CHECKF(tokens[i] == 1 && prefilled[i] == 1, "prompt %u: %u tokens", i, tokens[i]);
     CHECK(prompt_pool_count(pool) == 0 && prompt_pool_holder_count(pool) == 0);
     CHECK(kv_pool_available(kv) == PROMPTS);
-    prompt_pool_close(pool);
-    sched_machine_close(sched);
-    kv_pool_close(kv);
+    bed_close();
     return 0;
 }

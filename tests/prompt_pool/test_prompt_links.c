@@ -61,7 +61,7 @@ static void on_drop(void *self, uint32_t number)
 
 static void say_stages(struct transport *t, struct transport_peer *peer)
 {
-    const struct message_stage whole = {.paths = 1, .last_layer = 4, .last_head = 1};
+    const struct message_stage whole = {.paths = 1, .end_layer = 4, .end_head = 1};
     const struct message message = {.kind = MESSAGE_STAGES,
                                     .stages = {.count = 1, .stages = &whole}};
     struct message_buffer buffer = {0};

@@ -52,7 +52,7 @@ struct model_machine {
     uint32_t output_rate;
     int64_t sends_until_us;    /* When the KV that the machine sends has left. */
     int64_t receives_until_us; /* When the KV that is sent to the machine has arrived. */
-    struct sched_step step;
+    struct sched_step_time step;
     struct sched_others others;
     bool link[MODEL_MACHINES];
 };

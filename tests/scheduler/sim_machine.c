@@ -116,7 +116,7 @@ void sim_machine_reserve(struct sim_machine *m, const struct sim_reserve *r)
                                                         .answer_tokens = r->output_tokens,
                                                         .preemptions = r->preemptions,
                                                         .path = m->tasks[slot].path,
-                                                        .local = r->local,
+                                                        .prompt_is_local = r->local,
                                                         .rank = r->rank});
 }
 

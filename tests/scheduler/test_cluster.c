@@ -46,8 +46,8 @@ static void machine_event_draw(struct sched_event *event)
     event->busy = draw(2) == 0;
     event->prompt_tokens_per_s = draw(4) == 0 ? 0 : 1 + draw(2000);
     event->output_tokens_per_s = draw(4) == 0 ? 0 : 1 + draw(2000);
-    event->step = (struct sched_step){.fixed_ns = draw(3) == 0 ? 0 : draw(30000000),
-                                      .row_ns = draw(3) == 0 ? 0 : draw(10000000)};
+    event->step = (struct sched_step_time){.fixed_ns = draw(3) == 0 ? 0 : draw(30000000),
+                                           .row_ns = draw(3) == 0 ? 0 : draw(10000000)};
     if (event->kind == SCHED_MACHINE_LOAD && draw(3) > 0)
         event->others = (struct sched_others){.prompt_tokens = draw(200),
                                               .kv_tokens = draw(300),

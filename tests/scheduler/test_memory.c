@@ -93,7 +93,7 @@ static uint32_t blocks_of(uint32_t spans, bool local)
 
 static uint32_t blocks_now(const struct request *r)
 {
-    return blocks_of(r->spans, r->given.local);
+    return blocks_of(r->spans, r->given.prompt_is_local);
 }
 
 static bool holds(const struct request *r)
@@ -146,7 +146,7 @@ static struct sched_memory_counts counts(void)
             continue;
         sum.holders++;
         sum.growing += r->spans < spans_whole(r);
-        sum.shared_blocks += r->given.local ? 0 : blocks_now(r);
+        sum.shared_blocks += r->given.prompt_is_local ? 0 : blocks_now(r);
     }
     return sum;
 }
@@ -189,7 +189,7 @@ static bool share_admits(const struct request *r)
     uint32_t most = options.block_count - (!mixed ? 0 : context < half ? context : half);
     uint32_t shared = counts().shared_blocks;
     uint32_t blocks = blocks_now(r);
-    return r->given.local || shared + blocks <= most || (shared == 0 && blocks > most);
+    return r->given.prompt_is_local || shared + blocks <= most || (shared == 0 && blocks > most);
 }
 
 static bool memory_admits(const struct request *r, uint32_t needed)
@@ -227,7 +227,7 @@ static bool lacks_draft_room(const struct request *r)
 /* The answer may get blocks for its draft: all answers that grow keep blocks for one span each. */
 static bool draft_may_grow(const struct request *r)
 {
-    const uint32_t more = blocks_of(r->spans + 1, r->given.local) - blocks_now(r);
+    const uint32_t more = blocks_of(r->spans + 1, r->given.prompt_is_local) - blocks_now(r);
     return more + counts().growing * options.groups.count <= blocks_free();
 }
 
@@ -275,7 +275,7 @@ static struct request *deadlock_victim(void)
             oldest = prompts[i].rank.request_number;
         if (!holds(r))
             continue;
-        if (r->state != AWAITING || r->given.local)
+        if (r->state != AWAITING || r->given.prompt_is_local)
             return NULL;
         if (youngest == NULL || r->given.rank.request_number > youngest->given.rank.request_number)
             youngest = r;
@@ -318,7 +318,7 @@ static void reserve_new(struct request *r)
     uint32_t prompt = 1 + draw(draw(3) == 0 ? most - 2 : 60);
     r->given = (struct sched_memory_request){.prompt_tokens = prompt,
                                              .answer_tokens = 2 + draw(most - prompt - 1),
-                                             .local = draw(4) < locals,
+                                             .prompt_is_local = draw(4) < locals,
                                              .rank = rank_draw()};
     reserve(r);
 }

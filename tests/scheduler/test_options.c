@@ -18,7 +18,7 @@ static void policy_set(const char *policy)
 static void test_cluster_plain(void)
 {
     const struct sched_cluster_facts facts = {
-        .machine_count = 7, .prefix_step_tokens = 64, .prefix_cache = true, .leads = true};
+        .machine_count = 7, .prefix_step_tokens = 64, .prefix_cache = true, .may_repurpose = true};
     config_default(&config);
     policy_set("jsq");
     config.scheduler.wait_ms = 11;

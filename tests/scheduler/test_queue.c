@@ -76,7 +76,7 @@ static void answer_ends(struct queue_model *model)
     uint32_t most = draw(1000);
     uint32_t charged = queue_model_answer(model, key, priority, most);
     uint32_t generated = draw(most + 10);
-    CHECK(sched_accounts_answer_tokens(fair, key, priority, most) == charged && charged <= most);
+    CHECK(sched_accounts_answer_expected(fair, key, priority, most) == charged && charged <= most);
     sched_accounts_answer_ended(fair, key, weight, priority, charged, generated);
     queue_model_answered(model, key, weight, priority, charged, generated);
 }

@@ -503,7 +503,8 @@ static void draft_begin(uint32_t catch_up_rows)
     for (uint32_t i = 0; i < draft_job.item_count; i++) {
         const struct token_draft_item *item = &draft_job.items[i];
         const struct token_request *request = token_request_of(pool, item->slot);
-        const uint32_t known = request->prompt_tokens + request->generated + request->draft_made;
+        const uint32_t known =
+            request->prompt_tokens + request->generated + request->draft_generated_count;
         const uint32_t end = item->position + item->row_count;
         CHECK(request->owner == item->owner && end <= known);
         CHECK(item->sampling == NULL || end == known);

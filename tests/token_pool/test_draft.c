@@ -194,17 +194,17 @@ static void check_shapes(void)
         draft_index_shape_set(&index, i, shapes[i]);
     draft_index_add(&index, tokens, 5);
     CHECK(draft_source_find(&index, tokens, 5, 200, 8, NULL, NULL, &source));
-    CHECK(source.place == 1 && source.equal == 0 && source.same && source.agreed == 0);
+    CHECK(source.place == 1 && source.equal == 0 && source.has_shape && source.agreed == 0);
     CHECK(!draft_source_find(&index, tokens, 5, 0, 8, NULL, NULL, &source));
     CHECK(!draft_source_find(&index, tokens, 5, 300, 8, NULL, NULL, &source));
     draft_index_add(&index, tokens, 6);
     CHECK(draft_source_find(&index, tokens, 6, 0, 8, NULL, NULL, &source));
-    CHECK(source.place == 2 && source.equal == 1 && !source.same);
+    CHECK(source.place == 2 && source.equal == 1 && !source.has_shape);
     /* Two drafted tokens follow: 9, and 50 with the shape of the places 1 and 4. */
     tokens[6] = 9;
     tokens[7] = 50;
     CHECK(draft_source_find(&index, tokens, 8, 200, 8, NULL, NULL, &source));
-    CHECK(source.place == 1 && source.equal == 1 && source.same && source.agreed == 1);
+    CHECK(source.place == 1 && source.equal == 1 && source.has_shape && source.agreed == 1);
     draft_index_close(&index);
 }
 

@@ -74,9 +74,9 @@ static void read_all(const struct message_layout *layout, const uint8_t *fields)
 static void read_stages(const struct message_stage *stages, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        CHECK(stages[i].first_layer < stages[i].last_layer);
-        CHECK(stages[i].last_layer <= LIMIT_LAYERS);
-        CHECK(stages[i].first_head < stages[i].last_head && stages[i].last_head <= LIMIT_HEADS);
+        CHECK(stages[i].first_layer < stages[i].end_layer);
+        CHECK(stages[i].end_layer <= LIMIT_LAYERS);
+        CHECK(stages[i].first_head < stages[i].end_head && stages[i].end_head <= LIMIT_HEADS);
     }
 }
 

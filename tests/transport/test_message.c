@@ -523,7 +523,7 @@ static void test_frames(void)
     header->struct_bytes = 8;
     words[1] = 16 + sizeof(struct message_stage);
     words[2] = 1;
-    refuse_bytes(frame, words[1], 0, "STAGES message: stages[0].last_layer = 0: want 1 to 256");
+    refuse_bytes(frame, words[1], 0, "STAGES message: stages[0].end_layer = 0: want 1 to 256");
     words[2] = 2;
     refuse_bytes(frame, words[1], 0, "STAGES message: stages: want 304 bytes, 152 are left");
     words[1] = 8;

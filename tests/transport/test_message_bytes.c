@@ -17,11 +17,11 @@ static const uint64_t hashes[] = {0x1122334455667788, 0x99aabbccddeeff00};
 static const struct message_stage stages[] = {
     {.paths = 0x0f01,
      .first_layer = 1,
-     .last_layer = 3,
+     .end_layer = 3,
      .first_head = 4,
-     .last_head = 9,
+     .end_head = 9,
      .address = "10.1.2.3:4567"},
-    {.paths = 0x0f02, .first_layer = 3, .last_layer = 7, .first_head = 2, .last_head = 5},
+    {.paths = 0x0f02, .first_layer = 3, .end_layer = 7, .first_head = 2, .end_head = 5},
 };
 static const struct message_request request = {.id = 0xa1a2a3a4a5a6a7a8, .generation = 0xb1b2b3b4};
 static const struct message_rank rank = {.key = 0xc1c2c3c4c5c6c7c8,
@@ -178,11 +178,11 @@ static const struct stage_message stage_messages[] = {
     {.kind = STAGE_OPEN,
      .open = {.process_index = 1,
               .first_layer = 2,
-              .last_layer = 3,
+              .end_layer = 3,
               .block_count = 4,
               .rows_max = 5,
               .slots = 6,
-              .context_blocks = 7,
+              .context_spans = 7,
               .rank = 8,
               .ranks = 9,
               .next_count = 2,

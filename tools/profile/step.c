@@ -122,7 +122,8 @@ static enum status open_model(struct profile_step *s, const struct profile_step_
     const struct model_options model_options = {.ops = &profile_stamps_state.ops,
                                                 .compute = s->compute,
                                                 .rank = s->ranks != NULL ? s->ranks->rank : 0,
-                                                .ranks = s->ranks != NULL ? s->ranks->count : 0,
+                                                .rank_count =
+                                                    s->ranks != NULL ? s->ranks->count : 0,
                                                 .progress = on_layer_loaded,
                                                 .progress_self = &loading};
     status = model_open(options->file, &model_options, &s->model, error);

@@ -215,7 +215,7 @@ enum status sim_machine_reserve(struct sim_machine *m, const struct sim_reserve 
                                                             .answer_tokens = r->output_tokens,
                                                             .preemptions = r->preemptions,
                                                             .path = task.path,
-                                                            .local = r->local,
+                                                            .prompt_is_local = r->local,
                                                             .rank = r->rank});
     return status;
 }

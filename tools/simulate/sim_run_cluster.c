@@ -298,7 +298,7 @@ enum status run_cluster_open(struct run *r)
                                   ? block_tokens * prefix_step_blocks(block_tokens)
                                   : 0,
         .prefix_cache = r->options.config->kv.prefix_cache,
-        .leads = true};
+        .may_repurpose = true};
     r->sched_options = sched_cluster_options_make(r->options.config, &facts);
     /* Simulated machines report their rates each second, which is too rarely for this bound. */
     r->sched_options.machine_tokens_unmeasured = 0;

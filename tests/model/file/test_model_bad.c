@@ -179,6 +179,10 @@ static const struct bad table[] = {
      {.architecture = "qwen2"},
      ST_INVALID,
      {"blk.0.attn_q.bias", "missing"}},
+    {"qwen2 with q, k and v in one tensor, without biases",
+     {.architecture = "qwen2", .joined = true},
+     ST_INVALID,
+     {"blk.0.attn_qkv.bias", "missing"}},
     {"an unknown tensor",
      {.extra = "blk.0.attn_q_norm.weight"},
      ST_UNSUPPORTED,
@@ -274,7 +278,7 @@ static enum status try_open(struct compute *c, const struct synthetic *s, uint32
                             uint32_t last, struct model **out, struct error *error)
 {
     const struct model_options options = {
-        .ops = &compute_cpu, .compute = c, .first_layer = first, .last_layer = last};
+        .ops = &compute_cpu, .compute = c, .first_layer = first, .end_layer = last};
     uint8_t *image;
     struct model_file *g = synthetic_open(s, "bad", &image);
     enum status status = model_open(g, &options, out, error);

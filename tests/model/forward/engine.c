@@ -58,9 +58,9 @@ void engine_open(const struct model_file *g, const struct engine_options *option
             .compute = out->compute,
             .draft_layer = options->draft_layer,
             .first_layer = hyper.layer_count * i / out->stage_count,
-            .last_layer = options->draft_layer ? 0 : hyper.layer_count * (i + 1) / out->stage_count,
+            .end_layer = options->draft_layer ? 0 : hyper.layer_count * (i + 1) / out->stage_count,
             .rank = options->group != NULL ? options->group->rank : 0,
-            .ranks = options->group != NULL ? options->group->ranks : 0};
+            .rank_count = options->group != NULL ? options->group->ranks : 0};
         out->first_layers[i] = model_options.first_layer;
         CHECKF(model_open(g, &model_options, &out->models[i], &error) == ST_OK, "%s", error.text);
         CHECKF(forward_open(out->models[i], options->rows_max, options->logits_max,

@@ -180,6 +180,25 @@ static void check_missing(void)
     free(image);
 }
 
+/* The quantisation blocks that ranks must not cut are those of the draft layer's own tensors. */
+static void check_blocks(void)
+{
+    struct synthetic s = synthetic_latent();
+    struct model_hyper model, draft;
+    struct error error = {0};
+    uint8_t *image;
+    char name[64];
+    s.draft_layers = 1;
+    snprintf(name, sizeof(name), "blk.%u.ffn_down.weight", s.layers);
+    s.retype = name;
+    struct model_file *file = synthetic_open(&s, "model", &image);
+    CHECKF(model_hyper_read(file, &model, &error) == ST_OK, "%s", error.text);
+    CHECKF(model_hyper_read_draft_layer(file, &draft, &error) == ST_OK, "%s", error.text);
+    CHECK(model.ffn_block == 1 && draft.ffn_block == 32);
+    model_file_close(file);
+    free(image);
+}
+
 int main(void)
 {
     struct synthetic s = synthetic_latent();
@@ -209,5 +228,6 @@ int main(void)
     s.end_type = COMPUTE_BF16;
     check_model("Q8_0 and BF16", &s);
     check_missing();
+    check_blocks();
     return 0;
 }

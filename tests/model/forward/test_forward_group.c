@@ -325,7 +325,7 @@ static void refused(const struct synthetic *s, uint32_t rank, uint32_t ranks, co
 {
     const struct compute_options compute_options = {.threads = 1};
     struct error error = {0};
-    struct model_options options = {.ops = &compute_cpu, .rank = rank, .ranks = ranks};
+    struct model_options options = {.ops = &compute_cpu, .rank = rank, .rank_count = ranks};
     struct model *m;
     uint8_t *image;
     struct model_file *file = synthetic_open(s, "synthetic", &image);
@@ -341,7 +341,7 @@ static void check_refused(void)
 {
     struct compute_ops ops = compute_cpu;
     struct synthetic s = synthetic_default();
-    struct model_options options = {.ops = &ops, .ranks = 2};
+    struct model_options options = {.ops = &ops, .rank_count = 2};
     struct error error = {0};
     struct model *m;
     uint8_t *image;

@@ -1,5 +1,5 @@
 /* Goal: a model on the waiting backend takes exactly the time that its device gives, for any split
- * of a batch into chunks and any rows that the last layer leaves out; it keeps no weights; every
+ * of a batch into slabs and any rows that the last layer leaves out; it keeps no weights; every
  * way of sampling gives the one token. Method: a clock of the test that counts the sleeps and ends
  * each of them late by a random time; sums are exact. Then the computer's clock: never too early.
  */
@@ -15,7 +15,7 @@
 
 #define LAYERS   5
 #define VOCAB    512
-#define ROWS_MAX 700 /* more than two chunks of the forward pass */
+#define ROWS_MAX 700 /* more than two slabs of the forward pass */
 #define BLOCK    16
 #define LAYER_NS 200000
 #define ROW_NS   700
@@ -62,11 +62,11 @@ static void bench_open_in(struct bench *b, const struct model_file *g, uint32_t 
     *b = (struct bench){0};
     CHECK(compute_wait.open(&options, &b->compute, &error) == ST_OK);
     struct model_options model_options = {
-        .ops = &compute_wait, .compute = b->compute, .first_layer = first, .last_layer = last};
+        .ops = &compute_wait, .compute = b->compute, .first_layer = first, .end_layer = last};
     if (group != NULL) {
         ranks_join(group, &compute_wait, b->compute);
         model_options.rank = group->rank;
-        model_options.ranks = group->ranks;
+        model_options.rank_count = group->ranks;
     }
     CHECKF(model_open(g, &model_options, &b->model, &error) == ST_OK, "%s", error.text);
     CHECKF(forward_open(b->model, ROWS_MAX, 4, &b->forward, &error) == ST_OK, "%s", error.text);

@@ -36,7 +36,7 @@ static const char *neutral_of(enum api_neutral neutral)
         [API_NEUTRAL_TEXT] = "|{\"type\": \"text\"}|",
         [API_NEUTRAL_TEXT_LIST] = "|[\"text\"]|",
     };
-    return neutral == API_NEUTRAL_ANY ? NULL : lists[neutral];
+    return neutral == API_NEUTRAL_EVERY ? NULL : lists[neutral];
 }
 
 static bool is_neutral(enum api_neutral neutral, const char *value)
@@ -158,7 +158,7 @@ static void unused_print(FILE *out, const struct api_known_field *fields, size_t
     bool first = true;
     for (size_t i = 0; i < count; i++) {
         char word[128];
-        if (fields[i].used_by_kinds != 0 || (fields[i].neutral == API_NEUTRAL_ANY) != any)
+        if (fields[i].used_by_kinds != 0 || (fields[i].neutral == API_NEUTRAL_EVERY) != any)
             continue;
         snprintf(word, sizeof(word), "`%s`%s%s%s", fields[i].name, any ? "" : " (",
                  any ? "" : api_neutral_text(fields[i].neutral), any ? "" : ")");

@@ -39,7 +39,7 @@ atomic_bool fake_ready = true, fake_hold_fails, fake_prompts_shared, fake_encode
 atomic_uint fake_encode_held;
 atomic_uint fake_http_codes[600], fake_access_dropped;
 struct sampling fake_sampling;
-char fake_name[GATEWAY_NAME_BYTES];
+char fake_name[GATEWAY_CLIENT_ID_BYTES];
 uint32_t fake_rules[LIMIT_RULE_WORDS], fake_rule_count;
 
 struct gateway *fake_gateway(void)

@@ -59,7 +59,7 @@ extern atomic_bool fake_ready;           /* The gateway's answer when asked whet
 /* Sampling, id and token rules of the request submitted last. Read them when its answer has
  * arrived. */
 extern struct sampling fake_sampling;
-extern char fake_name[GATEWAY_NAME_BYTES];
+extern char fake_name[GATEWAY_CLIENT_ID_BYTES];
 extern uint32_t fake_rules[LIMIT_RULE_WORDS], fake_rule_count;
 extern atomic_uint fake_http_codes[600]; /* Answers with each HTTP status. */
 

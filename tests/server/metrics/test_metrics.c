@@ -257,6 +257,8 @@ static void test_figures(struct metrics *m)
                                   .kv_bytes = {[LAYER_LATENT] = 4096}};
     metrics_stats_set(m, 0, &prompt);
     metrics_stats_set(m, 1, &token);
+    const struct message_load load = {.process.resident_bytes = 777};
+    metrics_loads_set(m, 0, &(struct message_loads){.count = 1, .loads = &load});
     const struct metrics_version versions[METRICS_VERSIONS] = {
         {.number = 7, .name = "new \"x\"", .state = "serving", .open = 3, .total = 9},
         {.number = 6, .name = "old", .state = "draining", .open = 2, .total = 11}};
@@ -414,6 +416,8 @@ static void test_restart(struct metrics *m)
     CHECK(value_of(&page, "cleave_link_up", "", "") == 0);
     CHECK(value_of(&page, "cleave_kv_tier_damaged_total", "p\\\"0", "") == 4);
     CHECK(samples_of(&page, "cleave_kv_tier_up") == 0);
+    CHECK(samples_of(&page, "cleave_stage_resident_bytes") == 0);
+    CHECK(samples_of(&page, "cleave_stage_busy_seconds_total") == 1);
     for (int i = 0; i < page.sample_count; i++)
         CHECK(strcmp(page.samples[i].name, "cleave_prompts_waiting") != 0 ||
               strstr(page.samples[i].labels, "p\\\"0") == NULL);
