@@ -325,12 +325,6 @@ const struct profile_device *profile_device_find_default(const struct profile *p
     return profile_device_find_on(p, kind, threads, ranks, host);
 }
 
-const struct profile_device *profile_device_find(const struct profile *p, const char *kind,
-                                                 uint32_t threads)
-{
-    return profile_device_find_on(p, kind, threads, 1, "");
-}
-
 const struct profile_device *profile_device_find_ranks(const struct profile *p,
                                                        const struct profile_device *device,
                                                        uint32_t ranks)

@@ -154,12 +154,8 @@ void profile_close(struct profile *p);
  * failure. */
 enum status profile_write(const struct profile *p, FILE *file, struct error *error);
 
-/* Returns the device of one rank with this kind and number of threads, on any host; of several
- * devices, the device with the lowest busy_devices. NULL = none. */
-const struct profile_device *profile_device_find(const struct profile *p, const char *kind,
-                                                 uint32_t threads);
-/* Returns the device as profile_device_find does, among devices with `ranks` ranks on this host;
- * host "" = any host. */
+/* Returns the device with this kind, number of threads and ranks on this host (host "" = any host);
+ * of several devices, the device with the lowest busy_devices. NULL = none. */
 const struct profile_device *profile_device_find_on(const struct profile *p, const char *kind,
                                                     uint32_t threads, uint32_t ranks,
                                                     const char *host);

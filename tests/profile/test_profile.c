@@ -36,13 +36,13 @@ static bool near(double a, double b)
 
 static void check_content(const struct profile *p)
 {
-    const struct profile_device *cpu = profile_device_find(p, "cpu", 2);
-    const struct profile_device *gpu = profile_device_find(p, "cuda:0", 0);
+    const struct profile_device *cpu = profile_device_find_on(p, "cpu", 2, 1, "");
+    const struct profile_device *gpu = profile_device_find_on(p, "cuda:0", 0, 1, "");
     CHECK(p->model.metadata_hash == 0xdeadbeef && strcmp(p->model.name, "tiny") == 0);
     CHECK(p->model.layer_count == 3 && p->model.hidden == 64 && p->model.vocab == 512);
     CHECK(p->model.kv_bytes_per_token == 132 && p->model.boundary_bytes_per_token == 256);
     CHECK(cpu == &p->devices[0] && gpu == &p->devices[1] && p->device_count == 2);
-    CHECK(profile_device_find(p, "cpu", 1) == NULL);
+    CHECK(profile_device_find_on(p, "cpu", 1, 1, "") == NULL);
     CHECK(cpu->layer_count == 1 && gpu->layer_count == 3);
     CHECK(strcmp(cpu->description, "two \"threads\"") == 0 && cpu->memory_bytes == 1000000);
     CHECK(cpu->check_count == 1 && cpu->checks[0].prompt && cpu->checks[0].predicted_us == 158.5);
@@ -353,9 +353,9 @@ static void check_ranks(void)
         struct profile *p = parse(text, (size_t)bytes);
         const struct profile_device *d = &p->devices[0];
         const struct profile_device single = {.kind = "cpu", .host = "a", .threads = 1, .ranks = 1};
-        const struct profile_device *gpu = profile_device_find(p, "cuda:0", 0);
+        const struct profile_device *gpu = profile_device_find_on(p, "cuda:0", 0, 1, "");
         CHECK(d->ranks == 2 && d->threads == 2 && gpu != NULL && gpu->ranks == 1);
-        CHECK(profile_device_find(p, "cpu", 2) == NULL);
+        CHECK(profile_device_find_on(p, "cpu", 2, 1, "") == NULL);
         CHECK(profile_device_find_on(p, "cpu", 2, 2, "a") == d);
         CHECK(profile_device_find_on(p, "cpu", 2, 2, "b") == NULL);
         CHECK(profile_device_find_ranks(p, &single, 2) == d);

@@ -30,10 +30,16 @@ static double last_us(double rows)
 static struct profile_step_times sample(const struct profile_point *point, bool alike,
                                         double factor, double waited)
 {
-    struct profile_step_times times = {.batch.us = 7, .embedding.us = 0.1 * point->rows};
-    times.vocabulary.us = last_us(point->prompt ? 1 : point->rows);
+    /* Decodes beside a prompt are rows like its own, and read their own contexts. */
+    const double rows = point->rows + point->decodes;
+    const double context = point->rows / rows * (point->context + point->rows / 2.0) -
+                           point->decodes / 2.0 - point->rows / 2.0;
+    const double reads = 0.001 * point->decodes * PROFILE_CHECK_DECODE_CONTEXT;
+    struct profile_step_times times = {.batch.us = 7, .embedding.us = 0.1 * rows};
+    times.vocabulary.us = last_us(point->prompt ? 1 + point->decodes : point->rows);
     for (uint32_t i = 0; i < LAYERS; i++)
-        times.layers[i].us = layer_us(i, alike, point->prompt, point->rows, point->context);
+        times.layers[i].us =
+            layer_us(i, alike, point->prompt, rows, context) + reads * (alike ? 1 : 1 + i);
     struct profile_part_time *parts[LAYERS + 3] = {&times.batch, &times.embedding,
                                                    &times.vocabulary};
     for (uint32_t i = 0; i < LAYERS; i++)

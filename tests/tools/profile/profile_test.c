@@ -155,7 +155,7 @@ static void check_cpu(void)
     struct profile *p = run_and_read(arguments);
     check_model(p, &s);
     CHECK(p->device_count == 2);
-    CHECK(profile_device_find(p, "cpu", 1) == &p->devices[0]);
+    CHECK(profile_device_find_on(p, "cpu", 1, 1, "") == &p->devices[0]);
     check_device(p, &p->devices[0], true, 1);
     check_device(p, &p->devices[1], true, 2);
     const char *host = p->devices[0].host;
@@ -335,7 +335,7 @@ static void check_gpu(const char *device)
     CHECK(p->model.kv_bytes_per_token ==
           s.kv_heads * compute_kv_token_bytes(s.head_dim, COMPUTE_KV_F16));
     check_device(p, d, true, 1);
-    CHECK(profile_device_find(p, device, 1) == d);
+    CHECK(profile_device_find_on(p, device, 1, 1, "") == d);
     profile_close(p);
     fputs(said(), stdout);
 }

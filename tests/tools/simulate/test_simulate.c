@@ -233,7 +233,7 @@ static void profile_and_stages(void)
     cluster_run(c);
     CHECK(rows_read(rows) == 1);
     const struct profile *p = c->hosts.profile;
-    const struct profile_device *d = profile_device_find(p, "cpu", 2);
+    const struct profile_device *d = profile_device_find_on(p, "cpu", 2, 1, "");
     double prompt_us = profile_stage_prompt_us(p, d, 0, 1, 20, 0, 1) +
                        profile_link_us(&p->links[0], 20 * 256) +
                        profile_stage_prompt_us(p, d, 1, 3, 20, 0, 1);
@@ -268,7 +268,7 @@ static void replicas(void)
     cluster_run(c);
     CHECK(rows_read(rows) == 2);
     const struct profile *p = c->hosts.profile;
-    const struct profile_device *d = profile_device_find(p, "cpu", 2);
+    const struct profile_device *d = profile_device_find_on(p, "cpu", 2, 1, "");
     double first_us = profile_stage_prompt_us(p, d, 0, 1, 20, 0, 1);
     CHECKF(near(rows[1].ttft_s - rows[0].ttft_s, first_us / 1e6), "%.9f and %.9f", rows[0].ttft_s,
            rows[1].ttft_s);
