@@ -66,6 +66,7 @@ struct list {
     size_t count;
     size_t capacity;
     enum list_kind kind;
+    int64_t range[3]; /* RANGE: start, stop and step, as in Python. */
 };
 
 struct map_entry {
