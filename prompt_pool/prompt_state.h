@@ -232,9 +232,9 @@ uint32_t prompt_prefix_tokens_left(const struct prompt_pool *pool,
 /* Adds the prompt's length and its cached tokens to the counters of the prefix cache. No effect if
  * the prompt does not read the prefix cache. */
 void prompt_prefix_stats_add(struct prompt_pool *pool, const struct prompt_request *request);
-/* Marks the request's own blocks as KV_LIVE (kv_pool.h: the KV is complete) and adds the full
- * blocks to the prefix cache, if there is one. Requires own blocks (prompt_request_has_blocks) and
- * that the whole prompt is computed. */
+/* Marks the request's own blocks as KV_LIVE (kv_pool.h), and adds the full blocks to the prefix
+ * cache, if there is one. Requires own blocks (prompt_request_has_blocks) and that the whole prompt
+ * is computed. */
 void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request);
 /* Adds the full blocks that are computed to the prefix cache. No effect without a prefix cache,
  * without own blocks, or after PROMPT_COMPUTED. */
