@@ -1,6 +1,6 @@
-/* splitwise_models: the models and the machine that the simulator of the Splitwise paper uses
- * (README of the reference results, "The model"). `cleave simulate` and `cleave plan` read these
- * constants, on any thread. The models that cleave computes are not here. */
+/* splitwise_models: the models and the machine that the simulator of the Splitwise paper uses.
+ * `cleave simulate` and `cleave plan` read these constants, on any thread. The models that cleave
+ * computes are not here. */
 #ifndef TOOLS_SIMULATE_SPLITWISE_MODELS_H
 #define TOOLS_SIMULATE_SPLITWISE_MODELS_H
 
