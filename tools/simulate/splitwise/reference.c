@@ -1,5 +1,4 @@
-/* reference: see the header. A case's arguments are the command line of the reference simulator;
- * see README of the reference results. */
+/* reference: see the header. A case's arguments are the command line of the reference simulator. */
 #include "tools/simulate/splitwise/reference.h"
 
 #include "common/clock.h"
