@@ -26,6 +26,7 @@ serve  curl                  cmd:curl
 fetch  python3               cmd:python3
 fetch  python3-pip           py:pip
 test   python3               cmd:python3
+test   curl                  cmd:curl
 test   g++                   cmd:g++
 test   iproute2              cmd:ip
 test   procps                cmd:ps
