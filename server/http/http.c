@@ -10,6 +10,7 @@
 #include "server/http/tls.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -117,15 +118,19 @@ static int clients_turn(struct http *h)
 
 /* --- the daemons --- */
 
-/* Starts a daemon; its connections are those of a listening socket. */
+/* Starts a daemon; its connections are those of a listening socket. The daemon owns a duplicate of
+ * the socket, because libmicrohttpd 1.0 closes the socket if the start fails, and 0.9 does not. */
 static struct MHD_Daemon *daemon_start(struct http *h, int listen_fd, unsigned flags,
                                        unsigned connections_max, MHD_AcceptPolicyCallback accept,
                                        struct MHD_OptionItem *more)
 {
+    int own = fcntl(listen_fd, F_DUPFD_CLOEXEC, 0);
+    if (own < 0)
+        return NULL;
     return MHD_start_daemon(
         flags | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, accept, h,
         http_on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_daemon_log, NULL,
-        MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_CONNECTION_LIMIT, connections_max,
+        MHD_OPTION_LISTEN_SOCKET, own, MHD_OPTION_CONNECTION_LIMIT, connections_max,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS_MAX, MHD_OPTION_STRICT_FOR_CLIENT, 1,
         MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, h, MHD_OPTION_ARRAY, more, MHD_OPTION_END);
 }
@@ -237,13 +242,12 @@ enum status http_open(const struct http_options *options, struct http **out, str
     status = daemons_start(h, error);
     if (status != ST_OK)
         goto undo_daemons;
+    close(options->listen_fd);
+    if (options->admin_fd > 0)
+        close(options->admin_fd);
     *out = h;
     return ST_OK;
 undo_daemons:
-    if (h->daemon != NULL)
-        MHD_quiesce_daemon(h->daemon); /* the caller keeps its listening sockets */
-    if (h->admin_daemon != NULL)
-        MHD_quiesce_daemon(h->admin_daemon);
     daemons_stop(h);
     http_clients_close(h->clients);
 undo_jobs:
