@@ -39,8 +39,10 @@ void secret_random(void *out, size_t bytes);
 void secret_wipe(void *data, size_t bytes);
 
 /* Stops core dumps, which would contain keys and prompts, of this process and of processes that it
- * starts later. If the hard limit RLIMIT_CORE is 0, the kernel may still pass core dumps to a
- * program (core(5)). Returns ST_IO if the kernel does not change the limit. */
+ * starts later. Sets the limit RLIMIT_CORE to 1 byte, at which the kernel also starts no program
+ * for core dumps (core(5)). If the hard limit is 0, the function cannot set 1 byte and returns
+ * ST_OK; the kernel may then still pass a dump to a program. Returns ST_IO if the kernel does not
+ * change the limit. */
 enum status secret_core_dumps_stop(struct error *error);
 
 /* Opens a file with secret content for reading. The file must be a regular file of at most

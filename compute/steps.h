@@ -5,7 +5,8 @@
  * this ability; the forward pass works without it.
  *
  * The forward pass (model/forward/) calls these functions on the thread that computes (compute.h).
- * The device owns the recordings. */
+ * engine_open also calls `prepare` and `next_shape`, and runs steps of padding only, before that
+ * thread exists. The device owns the recordings. */
 #ifndef COMPUTE_STEPS_H
 #define COMPUTE_STEPS_H
 
@@ -24,9 +25,9 @@ struct compute_step {
     struct compute_batch batch;
     /* Token ids of the rows that are not padding; NULL = the stage does not read tokens. */
     const uint32_t *token_ids;
-    /* [logits_count]: rows whose logits the caller reads, in ascending order. */
+    /* Rows whose logits the caller reads, in ascending order, without padding rows. */
     const uint32_t *logits_rows;
-    uint32_t logits_count;
+    uint32_t logits_count; /* Number of rows with logits, including padding rows. */
     /* True: the last layer is computed for all rows, also for rows without logits. */
     bool all_rows;
     /* True: the step is not recorded. Required if the caller calls compute_ops.mark within the
@@ -35,8 +36,8 @@ struct compute_step {
     const void *residual; /* Residual stream: the activations that every layer adds to. */
     const void *kv_base;  /* KV-cache of the first layer. */
     uint32_t block_tokens;
-    /* A recording of this step must be usable for contexts of up to this number of tokens or, if
-     * longer, up to the longest context of the batch. */
+    /* A recording of this step must be usable for contexts of up to the greater of this number and
+     * the batch's longest context, in tokens. */
     uint32_t context_tokens_max;
 };
 
@@ -53,13 +54,14 @@ struct compute_steps_ops {
                             uint32_t rows_max);
     /* Prepares the device, so that the first batch is not slower than later batches. Call it after
      * models, workspaces and KV have been allocated, and before the first batch. A GPU makes copies
-     * of weights that are faster to multiply. The copies take most of the free memory. */
+     * of quantised weights that are faster to multiply. The copies take most of the free memory. */
     void (*prepare)(struct compute *c);
     /* Stores the shape of the next decode step that the device wants to record before requests need
-     * the step: *rows_out rows (at most rows_max) with contexts of up to *tokens_out tokens, which
-     * may be above tokens_max. `index` is 0 in the first call, 1 in the second, and so on. The
-     * caller then runs a step of this shape twice, with padding only. Returns false if there are no
-     * more shapes, if recording has taken too long, or if the device has failed. */
+     * the step: *rows_out rows (at most rows_max) with contexts of up to *tokens_out tokens.
+     * tokens_max: longest context that requests can have. *tokens_out is rounded up, so it may be
+     * greater. `index` is 0 in the first call, 1 in the second, and so on. The caller then runs a
+     * step of this shape twice, with padding only. Returns false if there are no more shapes, if
+     * recording has taken too long, or if the device has failed. */
     bool (*next_shape)(struct compute *c, uint32_t index, uint32_t rows_max, uint32_t tokens_max,
                        uint32_t *rows_out, uint32_t *tokens_out);
 };

@@ -1,8 +1,8 @@
 /* event_text: writes and reads the lines of the event log (config key `log/events_file`): the
- * cluster scheduler's options, events and actions as JSON. From the options and events of a log
- * without missing lines, a new scheduler makes the log's actions. The gateway and the simulator
- * write lines; `cleave simulate` and `cleave trace` read them. The functions own nothing, open no
- * files, and may be called on any thread.
+ * cluster scheduler's options, events and actions as JSON. A log without missing lines can be
+ * replayed: a new scheduler that gets its options and events makes the same actions. The gateway
+ * and the simulator write lines; `cleave simulate` and `cleave trace` read them. The functions own
+ * nothing, open no files, and may be called on any thread.
  *
  *   {"events":1,"whole":true,"options":{…}}          first line; "whole": the log begins with the
  *                                                    gateway's start

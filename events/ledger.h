@@ -14,7 +14,7 @@
  *
  * server/ uses the ledger, on the gateway's event loop thread. While the file cannot be written (a
  * full disk, for example), lines wait in the second file, and the thread tries again each second.
- * An answer that begins while LEDGER_SLOTS answers have no line gets no line. ledger_begin,
+ * If LEDGER_SLOTS answers wait for their lines, a new answer is not recorded. ledger_begin,
  * ledger_end and ledger_drop do not wait for the disk; ledger_file_use waits for the line that is
  * being written. The ledger does not rotate its file, and does not force data to the disk (no
  * fsync). */
@@ -78,7 +78,8 @@ enum status ledger_file_open(const struct ledger *ledger, int *fd_out, struct er
 void ledger_file_use(struct ledger *ledger, int fd);
 
 /* Begins an answer. Texts are copied, and cut if they are too long. key_name empty = the answer has
- * no API key. Returns NULL, and counts a lost answer, if LEDGER_SLOTS answers have no line yet. */
+ * no API key. Returns NULL, and counts the answer in ledger_counts.without_entry, if LEDGER_SLOTS
+ * answers have no line yet. */
 struct ledger_entry *ledger_begin(struct ledger *ledger, const char *request_id,
                                   const char *answer_id, const char *key_name, const char *model);
 /* Ends an answer. The entry must not be used after the call; NULL is fine. `finish` is copied, and

@@ -22,8 +22,8 @@ void notify_close(struct notify *n);
 
 /* Reports that the process serves. `systemctl status` shows status_line. */
 void notify_ready(const struct notify *n, const char *status_line);
-/* Reports that the process reads its config again, until the next notify_ready. now_us: monotonic
- * clock. */
+/* Reports that the process is reading its config again. This holds until the next notify_ready.
+ * now_us: monotonic clock. */
 void notify_reloading(const struct notify *n, int64_t now_us);
 /* Reports that the process ends. `systemctl status` shows status_line. */
 void notify_stopping(const struct notify *n, const char *status_line);

@@ -5,10 +5,11 @@
  * readers one by one.
  *
  * Parts without readers are in a list in the order of eviction. A part is appended when its last
- * reader leaves, and a reader leaves the nodes of a chain from the end to the start. So the later
- * nodes of a chain precede the earlier ones in the list, and the first node of the list is always
- * the end of a chain. If all layers of a model have windows, nodes may have no blocks and only
- * connect a chain. */
+ * reader leaves, and a reader leaves the nodes of a chain from the end to the start. So, of the
+ * parts without window blocks, those of a chain's later nodes precede those of its earlier nodes in
+ * the list, and the first of them always belongs to the end of a chain. Window blocks may be
+ * evicted earlier. If all layers of a model have windows, nodes may have no blocks and only connect
+ * a chain. */
 #include "kvcache/kv_prefix.h"
 
 #include "common/prefix_hash.h"

@@ -18,8 +18,8 @@
  * of all spans in the groups without a window, and some of the window blocks (struct
  * kv_prefix_reader). Blocks that a request reads are KV_LIVE. Other blocks are KV_CACHED: the pool
  * counts them as available. When the pool or the cache needs room, the cache evicts the blocks that
- * have had no reader for the longest time; in each chain, the blocks of the last span are evicted
- * first. */
+ * have had no reader for the longest time. Of the blocks in groups without a window, those of a
+ * chain's last span are evicted first. Window blocks may be evicted earlier. */
 #ifndef KVCACHE_KV_PREFIX_H
 #define KVCACHE_KV_PREFIX_H
 
@@ -27,7 +27,8 @@
 
 #define KV_PREFIX_OWNER UINT64_MAX /* The cache as an owner of blocks in the pool. */
 
-/* window_first in kv_prefix_read_begin, if the caller computes the tokens after the chain. */
+/* Pass this as `window_first` of kv_prefix_read_begin if the caller computes the tokens after the
+ * chain. */
 #define KV_PREFIX_WHOLE_WINDOW UINT32_MAX
 
 struct kv_prefix;
@@ -41,7 +42,7 @@ struct kv_prefix_reader {
     uint32_t window_end;
 };
 
-/* Opens an empty cache for the blocks of `pool`, and becomes the pool's reclaimer
+/* Opens an empty cache for the blocks of `pool`. The cache becomes the pool's reclaimer
  * (kv_pool_reclaimer_set). Requires that block_tokens is at least 1 and that the pool outlives the
  * cache. *groups is copied. Returns ST_NO_MEMORY on failure. */
 enum status kv_prefix_open(struct kv_pool *pool, const struct layer_groups *groups,
@@ -59,7 +60,8 @@ void kv_prefix_close(struct kv_prefix *prefix);
  *
  * Stores the ids of the blocks in the first entries of `tables`, and sets tables->cached_spans and
  * tables->window_cached_spans. The caller is then a reader: the blocks that it reads are not
- * evicted until kv_prefix_read_end. Returns the number of spans; 0 = no chain is found. */
+ * evicted until kv_prefix_read_end, its window blocks only until kv_prefix_windows_read_end.
+ * Returns the number of spans; 0 = no chain is found. */
 uint32_t kv_prefix_read_begin(struct kv_prefix *prefix, uint64_t salt, const uint32_t *tokens,
                               uint32_t spans_max, uint32_t window_first, struct kv_tables *tables,
                               struct kv_prefix_reader *reader_out);
@@ -80,8 +82,8 @@ struct kv_prefix_blocks {
      * this span on hold the KV of their span, and that the request no longer writes into them.
      * Equal to `spans` = no window blocks are added. */
     uint32_t window_valid_first;
-    /* After the call, the request reads the window blocks from this span on. Equal to `spans` = the
-     * call does not change which window blocks the request reads. */
+    /* Below `spans`: after the call, the request reads the window blocks from this span on, and no
+     * others. Equal to `spans`: the request reads the same window blocks as before. */
     uint32_t window_read_first;
 };
 

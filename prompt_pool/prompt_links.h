@@ -32,10 +32,11 @@ struct prompt_links_options {
      * is in flight any longer. `peer` only identifies the connection: its memory may be freed.
      * `text` says why the connection ended. */
     void (*peer_lost)(void *self, struct transport_peer *peer, const char *text);
-    /* Called when the token machine `machine` is connected and has sent its processes, `stages`.
-     * `target` is the machine's number, which stays the same until the link is removed
-     * (prompt_links_peer_set). The function connects the processes of this machine with those of
-     * the token machine. Then, during the call or later, it calls prompt_links_target_prepared. */
+    /* Called when the token machine `machine` is connected and has sent STAGES, the list of its
+     * processes (`stages`). `target` is the machine's number, which stays the same until the link
+     * is removed (prompt_links_peer_set). The function connects the processes of this machine with
+     * those of the token machine. Then, during the call or later, it calls
+     * prompt_links_target_prepared. */
     void (*target_prepare)(void *self, uint32_t target, const struct message_peer *machine,
                            struct transport_peer *peer, const struct message_stages *stages);
     /* Ends the connections that `target_prepare` made for the target, if there are any. Called
@@ -54,9 +55,9 @@ void prompt_links_close(struct prompt_links *links);
 /* Handles PEER of a gateway: keeps a link to the machine that `peer` names. `gateway` is the
  * gateway's index, below 32.
  * - New machine: begins to connect.
- * - Known address, or a link that is up and that another gateway wants: keeps the link and its
- *   address. If the link is up, it is reported again. If the link waits for its next attempt, it is
- *   tried at the next prompt_links_turn, and the result is reported.
+ * - The address that the link has, or a link that is up and that another gateway wants: keeps the
+ *   link and its address. If the link is up, it is reported again. If the link waits for its next
+ *   attempt, it is tried at the next prompt_links_turn, and the result is reported.
  * - Another address, in all other cases: ends the connection and connects to the new address.
  * - Empty address: the gateway no longer has the machine. The link ends if no other gateway wants
  *   the link.
@@ -83,7 +84,7 @@ bool prompt_links_has_path(const struct prompt_links *links, uint32_t target, ui
 /* Call it when bytes are written to the target. This call and the next two measure the link. */
 void prompt_links_written(struct prompt_links *links, uint32_t target, uint64_t bytes,
                           int64_t now_us);
-/* Call it when a flush of everything written to the target so far begins. */
+/* Call it at the start of a flush that covers all earlier writes to the target. */
 void prompt_links_flush_begun(struct prompt_links *links, uint32_t target, uint64_t cookie);
 /* Call it when the flush with this cookie has ended with ST_OK. */
 void prompt_links_flushed(struct prompt_links *links, uint32_t target, uint64_t cookie,

@@ -60,21 +60,22 @@ struct prompt_request {
     struct sampling sampling;
     struct grammar_answer *answer; /* State of the answer's constraint; NULL = no constraint. */
     uint32_t output_limit;         /* Most tokens of the answer. */
-    /* The prompt is computed in blocks that the token pool of this machine has reserved; false when
-     * the pool no longer needs these blocks. */
+    /* true = the prompt is computed in blocks that the token pool of this machine has reserved. Set
+     * to false when the prompt is computed, because the blocks then belong to the token pool
+     * alone. */
     bool local;
     bool wants_scores; /* The gateway wants the scores of the prompt's tokens. */
     uint8_t pooling;   /* enum pooling; POOLING_NONE = the gateway wants no embedding. */
-    /* enum message_transfer_mode. TRANSFER_AUTO = measured speeds decide when the first chunk
-     * begins; until then nothing is pushed. */
+    /* enum message_transfer_mode. TRANSFER_AUTO = when the first chunk begins, measured speeds
+     * choose the mode; until then nothing is pushed. */
     uint8_t transfer_mode;
     bool copy; /* Nothing is computed: KV that this machine has is pushed. */
     /* The copy reads blocks of layers with a window from the request `copied`, whose answer may
      * overwrite these blocks. */
     bool reads_windows;
     bool answer_ended; /* No token is left to generate, so nothing is decoded. */
-    /* true from the first write of KV, or from prompt_push_flush, until the flush of
-     * prompt_push_flush has ended. */
+    /* KV was pushed, or prompt_push_flush was called, and no flush of prompt_push_flush has ended
+     * since. */
     bool writes_pending;
     bool stages_flush;        /* The last push was passed to the stages, which flush after it. */
     enum status write_status; /* Status of the latest push; < 0 = no more pushes are made. */
@@ -87,8 +88,9 @@ struct prompt_request {
     uint32_t *prompt;
     uint32_t prompt_count;
     uint32_t rule_count; /* Number of words in `rules`. */
-    /* Blocks of the token machine: in layers without a window from span target_held_spans on, in
-     * layers with a window from span window_first on. KV_BLOCK_NONE for the spans before. */
+    /* Blocks of the token machine. Layers without a window have blocks for the spans ≥
+     * target_held_spans, layers with a window for the spans ≥ window_first; the spans before have
+     * KV_BLOCK_NONE. */
     struct kv_tables targets;
     /* Number of the prompt's first spans that are not pushed in layers without a window, because
      * the token machine already has the KV of these spans. */
@@ -96,8 +98,8 @@ struct prompt_request {
     /* This machine's blocks. tables.cached_spans = spans that were found in a prefix cache: this
      * pool's, or the token pool's if `local`. */
     struct kv_tables tables;
-    /* The blocks in `tables` after the cached spans were or will be taken for this request. false =
-     * the token pool has reserved them, or the request is a copy. */
+    /* This request takes its own blocks: the blocks in `tables` that follow the cached spans.
+     * false = the token pool has reserved the blocks, or the request is a copy. */
     bool owns_blocks;
     uint32_t *rules;     /* Words of common/token_rules.h. */
     uint32_t span_count; /* Spans of the prompt; the last span may not be full. */
@@ -203,8 +205,9 @@ void prompt_request_fail(struct prompt_pool *pool, struct prompt_request *reques
                          enum status status, const char *text);
 /* Stops the request. If the request is in no batch and has no pending write, the function calls
  * prompt_push_abort and frees the request's slot. If the request is in no batch and has pending
- * writes, the function begins a flush, unless a flush is pending. Call the function again when a
- * batch or a flush of a stopped request has ended. */
+ * writes, the function begins prompt_push_flush, unless the state is PROMPT_FLUSHING; a flush of
+ * prompt_push_progress may still be pending. Call the function again when a batch or a flush of a
+ * stopped request has ended. */
 void prompt_request_stop(struct prompt_pool *pool, struct prompt_request *request);
 /* Ends the prompt phase: sends PREFILLED to the gateway, if it is connected, and frees the
  * request's slot. */
@@ -229,8 +232,9 @@ uint32_t prompt_prefix_tokens_left(const struct prompt_pool *pool,
 /* Adds the prompt's length and its cached tokens to the counters of the prefix cache. No effect if
  * the prompt does not read the prefix cache. */
 void prompt_prefix_stats_add(struct prompt_pool *pool, const struct prompt_request *request);
-/* Marks the request's own blocks as live and adds the full blocks to the prefix cache, if there is
- * one. Requires own blocks (prompt_request_has_blocks) and that the whole prompt is computed. */
+/* Marks the request's own blocks as KV_LIVE (kv_pool.h), and adds the full blocks to the prefix
+ * cache, if there is one. Requires own blocks (prompt_request_has_blocks) and that the whole prompt
+ * is computed. */
 void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request);
 /* Adds the full blocks that are computed to the prefix cache. No effect without a prefix cache,
  * without own blocks, or after PROMPT_COMPUTED. */

@@ -3,9 +3,10 @@
  * and the simulator call the functions, which keep no state; any thread may call them. They start
  * no copy.
  *
- * An interval (kv/checkpoint_ms) after a copy of an answer has begun, the next copy is due. A copy
- * sends the full blocks of the answer's context that the second machine lacks. If one copy may not
- * send all these blocks, the next copy follows at once. */
+ * The next copy of an answer is due one interval (kv/checkpoint_ms) after the previous copy began.
+ * A copy sends the full blocks of the answer's context that the second machine lacks. If these
+ * blocks are more than one copy may send (SCHED_CHECKPOINT_BLOCKS_MAX), the next copy follows at
+ * once. */
 #ifndef SCHEDULER_CHECKPOINT_H
 #define SCHEDULER_CHECKPOINT_H
 
@@ -33,7 +34,7 @@ static inline int64_t sched_checkpoint_first_us(int64_t now_us, uint32_t interva
 }
 
 /* Returns the time at which the next copy is due. begun_us = time at which the previous copy began;
- * partial = the previous copy has only a part of the full blocks that the second machine lacks. */
+ * partial = the previous copy sent only some of the full blocks that the second machine lacked. */
 static inline int64_t sched_checkpoint_next_us(int64_t begun_us, uint32_t interval_ms, bool partial)
 {
     return begun_us + (partial ? 0 : interval_ms * 1000ll);

@@ -1,8 +1,9 @@
 /* draft_finals: the final vectors that a draft layer (model_hyper.draft_layers) reads, for the
- * tokens of one answer that the layer has not computed yet. The vector of a token is the final
- * vector that the token was drawn from. The token pool owns one store per request with a seat
- * (draft_seats.h), and makes every call on the machine's event loop thread. This part knows neither
- * tokens nor KV. */
+ * tokens of one answer that the layer has not computed yet. A final vector is the model's last
+ * hidden row of a token (forward_final_vector). The store keeps, as the vector of a token, the
+ * final vector of the token before, from which the token was drawn. The token pool owns one store
+ * per request with a seat (draft_seats.h), and makes every call on the machine's event loop thread.
+ * This part knows neither tokens nor KV. */
 #ifndef TOKEN_POOL_DRAFT_FINALS_H
 #define TOKEN_POOL_DRAFT_FINALS_H
 
@@ -23,10 +24,11 @@ struct draft_finals {
 void draft_finals_open(struct draft_finals *finals, uint32_t floats, uint32_t capacity);
 void draft_finals_close(struct draft_finals *finals);
 
-/* Adds the vectors of the tokens [first, first + count), and forgets earlier vectors of tokens from
- * `first` on. Requires count ≤ capacity. Returns false if the store has no vectors of the tokens
- * directly before `first`, or had to forget them because it was full: these tokens then cannot be
- * computed. Returns false, without effect, if the store is closed. */
+/* Adds the vectors of the tokens [first, first + count), and replaces all stored vectors of tokens
+ * ≥ first. Requires count ≤ capacity. Returns false if vectors are missing between the last token
+ * in the store (or the last dropped token) and `first`, or if the earlier vectors had to be
+ * forgotten because the store was full. The new vectors are stored in both cases. Returns false,
+ * without effect, if the store is closed. */
 bool draft_finals_add(struct draft_finals *finals, uint32_t first, const float *vectors,
                       uint32_t count);
 /* Drops the first `count` vectors: the layer has computed their tokens. Requires count ≤

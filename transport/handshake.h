@@ -12,7 +12,8 @@
 
 #define HANDSHAKE_BYTES_MAX (64u << 10) /* Largest payload of HELLO. */
 
-/* Versions of results that two processes compute separately and compare (common/formats.h). */
+/* Numbers of the formats of KV and of two hashes. Peers refuse each other if a format differs
+ * (common/formats.h); only machines compare `kv`. */
 struct handshake_formats {
     uint32_t kv;
     uint32_t prefix_hash;
@@ -25,10 +26,11 @@ struct handshake {
     struct handshake_formats formats;
     struct transport_identity identity;
     struct transport_region_info region;
-    /* For a sender without a region, all sizes are 0. The pointers of a decoded address point into
-     * the payload. */
+    /* All sizes in the address are 0 if the sender has no region. The pointers of a decoded address
+     * point into the payload. */
     struct fabric_address address;
-    /* Number by which the sender recognizes the writes of the receiver (fabric_inbox_token). */
+    /* The receiver of this HELLO puts this number into its writes, so that the sender knows whose
+     * writes they are (fabric_inbox_token). */
     uint64_t token;
 };
 

@@ -4,7 +4,7 @@
  * allocation: the caller passes scratch memory. This header does not write the cache (store_fixed.h
  * does).
  *
- * Prompts and decodes have the same definition, so they give the same bits. In the definition, Q,
+ * Prompts and decodes compute the formulas below, so they give the same bits. In the formulas, Q,
  * K, V and p are integers, and a sum in parentheses is the float nearest to the exact integer sum:
  *
  * - The cache holds k = ks * K and v = vs * V (store_fixed.h). q is rounded to qs * Q, |Q| ≤ 4095,
@@ -49,15 +49,15 @@ static_assert(KERNELS_SEGMENT % FIXED_GROUP == 0, "groups do not cross segments"
 #define FIXED_LOG2_E       0x1.715476p+0f
 #define FIXED_EXPONENT_MIN -86.0f /* Least exponent of e: subnormal numbers would be slow. */
 #define FIXED_V_CHUNK      128    /* Tokens whose V stays in the L1 cache for all queries. */
-/* Queries whose scores stay in the L1 cache from the first product to the second. */
+/* Queries whose scores stay in the L1 cache from q·K to p·V. */
 #define FIXED_BAND 12
 static_assert(FIXED_BAND % QK_ROWS == 0 && FIXED_BAND % PV_ROWS == 0, "tiles do not cross bands");
 
-/* A call with at most FIXED_DECODE_ROWS rows is a decode: the cache comes from memory, and the
- * call's first tile of queries prefetches (not over a latent cache). While the tile works on a unit
- * (struct fixed_unit), the tile prefetches the unit that is FIXED_AHEAD places later in the order
- * of reading: K of the segment's units, then V of these units, then the units that fixed_find_next
- * finds. */
+/* A call with at most FIXED_DECODE_ROWS rows is a decode: it reads KV that is not in the CPU's
+ * caches, and the call's first tile of queries prefetches (not over a latent cache). While the tile
+ * works on a unit (struct fixed_unit), the tile prefetches the unit that is FIXED_AHEAD places
+ * later in the order of reading: K of the segment's units, then V of these units, then the units
+ * that fixed_find_next finds. */
 #define FIXED_AHEAD       8
 #define FIXED_DECODE_ROWS 17
 
@@ -85,8 +85,9 @@ struct fixed_unit {
     const uint8_t *values;
 };
 
-/* State of one call of attention. The arrays are in the call's scratch memory. A band is a job with
- * some of the queries, whose scores stay in the L1 cache (fixed_band). */
+/* State of one call of attention. The arrays are in the call's scratch memory, except that
+ * attention_part has `score_max` and `sum` in its result, `part`. A band is a job with some of the
+ * queries, whose scores stay in the L1 cache (fixed_band). */
 struct fixed_job {
     uint32_t dim;       /* Dimensions of a key. */
     uint32_t value_dim; /* Dimensions of a value. */
@@ -112,8 +113,8 @@ struct fixed_job {
     size_t stride;    /* Floats from one query's scores to the next. */
 };
 
-/* Addresses that a decode prefetches while it works on a unit: one vector to prefetch for each
- * vector of the unit that is loaded. */
+/* Addresses that a decode prefetches while it works on a unit. Each time the tile loads a vector of
+ * the unit, it prefetches one vector. */
 struct fixed_ahead {
     const uint8_t *scales; /* Prefetched once. */
     const uint8_t *vector; /* The next vector to prefetch. */

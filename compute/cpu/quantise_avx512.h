@@ -87,7 +87,8 @@ INLINE void blocks_round(const float *x, uint32_t count, const uint32_t bits[WID
     }
 }
 
-#define WIDE_GROUPS 32 /* Most runs of WIDE_BLOCKS blocks in a row: 16,384 values. */
+/* Most runs of WIDE_BLOCKS blocks that a row can have here; 32 · 16 · 32 = 16,384 values. */
+#define WIDE_GROUPS 32
 
 /* See kernels.quantise. */
 static void quantise_avx512(const float *x, uint32_t count, struct kernels_block *blocks,

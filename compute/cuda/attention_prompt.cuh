@@ -1,7 +1,7 @@
 /* attention_prompt: how a thread block of attention_prompt.cu finds its tile, and how queries, K
  * and V are copied to shared memory as f16. Device code for attention_prompt.cu, which has the
- * kernel and its products. A tile is a run of rows of one sequence with the heads of one KV head; a
- * step is BC tokens of the context. */
+ * kernel and its products. A tile is a run of tokens of one sequence times the query heads that
+ * share one KV head; a step is BC tokens of the context. */
 #ifndef COMPUTE_CUDA_ATTENTION_PROMPT_CUH
 #define COMPUTE_CUDA_ATTENTION_PROMPT_CUH
 
@@ -25,7 +25,7 @@ template <int SHAPE, int HEAD_DIM, int DTYPE, bool IN_PARTS> struct prompt_shape
     static constexpr int BC = SHAPE != ATTENTION_SMALL && DIM <= 128 ? 64 : 32;
     static constexpr int STAGES = SHAPE == ATTENTION_HOPPER ? 2 : 1;
     static constexpr int ROWS = PROMPT_THREADS / 2 * MT;
-    static constexpr int GROUPS = BC / 8;
+    static constexpr int GROUPS = BC / 8;   /* Groups of 8 tokens of a step (prompt_place). */
     static constexpr int K_STRIDE = BC + 8; /* In f16 elements. */
     static constexpr int V_STRIDE = DIM + 8;
     static constexpr int K_BYTES = DIM * K_STRIDE * 2;
@@ -56,7 +56,8 @@ static __device__ uint32_t prompt_tiles(uint32_t rows, uint32_t first_position, 
 {
     if (rows <= ATTENTION_TOKEN_ROWS)
         return 0;
-    /* Number of rows of the sequence before the first one that sees token (steps - 1) * width. */
+    /* Number of rows of the sequence up to and including the first one that sees token
+     * (steps - 1) * width; below 1 = the first row sees a later token, too. */
     int64_t needed = (int64_t)(steps - 1) * width + 1 - first_position;
     if (needed > rows)
         return 0;
@@ -151,8 +152,9 @@ prompt_place_at(const struct attention *a, uint32_t block, uint32_t kv_head, uin
 /* Starts copying the step's K, V and scales. Tokens before `first` (a multiple of 8) and from `end`
  * on become zeros, because their memory may hold NaN or be gone. Exception: a group of 8 tokens (of
  * K and scales) or a pair of tokens (of V of an integer cache) that has a token before `end` is
- * copied whole. Pieces of an integer cache are copied to where prompt_convert will put the f16 that
- * they become. */
+ * copied whole. Pieces of an integer cache are copied to the place of their later f16 values, so
+ * prompt_convert works in place. All threads of the thread block call the function. The caller
+ * commits and waits for the copies, and places the barriers. */
 template <class S>
 static __device__ __forceinline__ void
 prompt_copy(const struct attention *a, const struct prompt_place *places, uint8_t *stage,
@@ -161,8 +163,9 @@ prompt_copy(const struct attention *a, const struct prompt_place *places, uint8_
     constexpr uint32_t F = S::FIXED, WARPS = PROMPT_THREADS / 32;
     __half *k = (__half *)stage, *v = (__half *)(stage + S::K_BYTES);
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    /* K: two groups per warp. Two lanes have the 32 bytes of 16 tokens; of 16 dimensions the even
-     * ones come first. So each sector is read once and no bank is written twice. */
+    /* K: two groups per warp. In a cache of f16, two neighbouring lanes read 32 contiguous bytes
+     * (one sector): 16 tokens of one dimension. The lanes take the even dimensions of each 8 first,
+     * because neighbouring dimensions would write the same banks. */
     constexpr uint32_t SHARE = WARPS / (S::GROUPS / 2); /* Warps that share the groups. */
     const uint32_t group = warp / SHARE * 2 + lane % 2, row = lane / 2;
     const uint32_t d = warp % SHARE * 16 + row / 8 * 8 + row / 4 % 2 + row % 4 * 2;
@@ -198,8 +201,9 @@ prompt_copy(const struct attention *a, const struct prompt_place *places, uint8_
     }
 }
 
-/* Converts two pieces of pairs to two rows of f16: the first elements times first_scale, the second
- * elements times second_scale. */
+/* *first and *second hold 8 pairs of integers; `narrow`: *first alone holds them. Writes to *first,
+ * as f16, the first integer of each pair i times first_scale[i * scale_step]. Writes the second
+ * integers times second_scale to *second in this way. */
 static __device__ __forceinline__ void prompt_split(bool narrow, uint4 *first, uint4 *second,
                                                     const float *first_scale,
                                                     const float *second_scale, int scale_step)
@@ -237,7 +241,8 @@ static __device__ __forceinline__ float prompt_scale(const __nv_bfloat16 *scales
     return scale > most ? most : scale;
 }
 
-/* Converts a copied step of integers to f16, in place. */
+/* Converts a copied step of integers to f16, in place. All threads of the thread block call the
+ * function. The caller places a barrier before and after the call. */
 template <class S>
 static __device__ void prompt_convert(uint8_t *stage, uint32_t begin, uint32_t end)
 {
@@ -265,7 +270,8 @@ static __device__ void prompt_convert(uint8_t *stage, uint32_t begin, uint32_t e
     }
 }
 
-/* Writes the tile's queries times the scale as f16; zeros for rows that the tile does not have. */
+/* Writes the tile's queries times the scale as f16; zeros for queries that the tile does not
+ * have. */
 template <class S>
 static __device__ void prompt_queries(const struct attention *a, const struct prompt_tile *tile,
                                       uint32_t kv_head, __half *to)
@@ -286,13 +292,14 @@ static __device__ void prompt_queries(const struct attention *a, const struct pr
     }
 }
 
-/* The rows of a warp as its threads hold them: rows lane / 4 and lane / 4 + 8 of each 16. */
+/* The queries of a warp as its threads hold them: a thread has queries lane / 4 and lane / 4 + 8 of
+ * each 16. A query is one head of one token. */
 template <class S> struct prompt_rows {
     float o[S::MT][S::DIM / 8][4];
     float most[S::MT][2];
     float sum[S::MT][2]; /* Sum over this thread's columns. */
     uint32_t position[S::MT][2];
-    uint32_t first, last; /* Positions of the warp's rows. */
+    uint32_t first, last; /* Positions of the warp's first and last query. */
 };
 
 template <class S>

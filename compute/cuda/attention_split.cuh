@@ -1,21 +1,21 @@
-/* attention_split: splits the tiles of attention_prompt.cu along their context in batches of few
- * rows, such as the few tokens after a long cached prefix, which would leave most of a device idle.
- * The thread blocks of a tile write partial results to scratch memory; the block that ends last
- * joins them in order. Device code for attention_prompt.cu. attention_token splits contexts by
- * itself. */
+/* attention_split: splits the tiles of attention_prompt.cu along their context. A batch of few
+ * rows, for example the rest of a prompt after a long cached prefix, has too few tiles for the
+ * device. So its tiles are split. The thread blocks of a tile write partial results to scratch
+ * memory; the block that ends last joins them in order. Device code for attention_prompt.cu. The
+ * template parameter S is a prompt_shape. attention_token splits contexts by itself. */
 #ifndef COMPUTE_CUDA_ATTENTION_SPLIT_CUH
 #define COMPUTE_CUDA_ATTENTION_SPLIT_CUH
 
 #include "compute/cuda/attention_prompt.cuh"
 
-/* Steps [begin, end) of a tile: part `part` of `parts`. All parts except the first begin at a
- * multiple of the size of a part. */
+/* Steps [begin, end) of a tile: part `part` of `parts`. A step is S::BC tokens of context
+ * (attention_prompt.cuh). All parts except the first begin at a multiple of the size of a part. */
 struct prompt_part {
     uint32_t begin, end, part, parts;
 };
 
-/* Finds part `part` of a tile. Returns false if the tile has fewer parts. Only the tile's own
- * context decides how a tile is split. */
+/* Finds part `part` of a tile. Returns false if the tile has fewer parts. The batch decides whether
+ * tiles are split. How a tile is split depends only on its context. */
 template <class S>
 static __device__ __forceinline__ bool prompt_part_of(const struct prompt_tile *tile, uint32_t part,
                                                       struct prompt_part *out)

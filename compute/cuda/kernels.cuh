@@ -51,7 +51,8 @@ struct cuda_sequences {
     /* [rows], on the device: the adapter of each of adapted_rows; 0 = the list ends. Valid if
      * `adapted` is not 0. */
     const uint32_t *adapters = NULL;
-    /* Number of rows with an adapter; a graph keeps only whether there are any. */
+    /* Number of rows with an adapter. A recorded graph is valid either for 0 or for any number
+     * above 0. */
     uint32_t adapted = 0;
 };
 
@@ -69,8 +70,9 @@ struct cuda_weights {
     /* For F8_E4M3, whose scales are fp32. The scales of row r begin at scales + ((scale_first + r)
      * >> scale_shift) * scale_row_bytes:
      *   scale_shift 0   one scale per row; scale_row_bytes is 4
-     *   scale_shift 7   one scale per block of 128 rows and 128 columns: that of column c is the
-     *                   (c / 128)th; the matrix begins at row scale_first of its first block */
+     *   scale_shift 7   one scale per block of 128 rows and 128 columns: column c has scale number
+     *                   c / 128, from 0
+     * scale_first: rows of the first block that precede the matrix's row 0. */
     uint32_t scale_shift = 0;
     uint32_t scale_first = 0;
     /* For types whose quants are indices (weights_coded): the 16 values, one byte each, and the
@@ -123,13 +125,11 @@ void cuda_bias_add(cudaStream_t stream, const float *bias, uint32_t rows, uint32
 void cuda_latent_join(cudaStream_t stream, const float *weight, float epsilon, uint32_t rows,
                       uint32_t own_cols, uint32_t cols, const float *own, const float *latent,
                       float *k);
-/* For each row and head, the matrix of the head is multiplied with the first `cols` of the x_width
- * values that the row of x has for the head. The matrix of head h is rows h * outputs to (h + 1) *
- * outputs - 1 of w [heads * outputs × cols]. The result of a head is the last x_width - cols of
- * these values of x, then the products. */
+/* x is [rows][heads][x_width], w is [heads][outputs][cols]. The result of row r and head h is
+ * x[r][h][cols..x_width), then w[h] · x[r][h][0..cols). */
 struct cuda_latent_product {
     const float *w;
-    size_t w_row; /* Floats from row to row of w. */
+    size_t w_row; /* Floats from one row of `cols` weights to the next. */
     uint32_t heads, outputs, cols;
     const float *x;
     uint32_t x_width;
@@ -141,7 +141,8 @@ void cuda_latent_multiply(cudaStream_t stream, const struct cuda_latent_product 
 
 /* rope_store.cu: rotates q and k in place and writes K and V into the blocks of kv. table:
  * [positions][cos of dim/2, sin of dim/2]; dim 0 = q and k are not rotated, and table is not used.
- * Rows without a sequence are skipped. */
+ * neox: the pairs are (i, i + dim/2); otherwise (2i, 2i + 1). Rows without a sequence are skipped.
+ */
 void cuda_rope_store(cudaStream_t stream, const float *table, uint32_t dim, bool neox,
                      const struct cuda_sequences *s, const struct compute_kv *kv,
                      uint32_t head_count, float *q, float *k, const float *v);
@@ -166,15 +167,16 @@ void cuda_gemv_set(cudaStream_t stream, const struct cuda_weights *const *w,
 
 /* experts.cu: the experts of a layer, and the workspace for one batch. */
 struct cuda_experts {
-    struct compute_gate kind;
+    struct compute_gate kind;   /* Rule of the layer's gate: activation, limit and alpha. */
     uint32_t first, count;      /* This process has experts [first, first + count). */
     uint32_t used, hidden, ffn; /* As in compute/experts.h. */
     const struct cuda_weights *gate, *up, *down;  /* [count] */
     const float *gate_bias, *up_bias, *down_bias; /* [count × rows of a matrix]; NULL = none. */
     const uint32_t *ids;                          /* [rows × used] */
     const float *weights;                         /* [rows × used] */
-    __nv_bfloat16 *activated; /* [rows × used × ffn]: gate and up, joined, in bf16. */
-    float *activated_f32;     /* `activated` in fp32; NULL = `activated` is used. */
+    /* [rows × used × ffn]: activation(gate) * up of each expert of a row (`kind`), in bf16. */
+    __nv_bfloat16 *activated;
+    float *activated_f32; /* `activated` in fp32; NULL = `activated` is used. */
 };
 /* Writes the experts of each row, ascending, and their weights. */
 void cuda_experts_choose(cudaStream_t stream, const struct compute_routing *routing,
@@ -204,7 +206,9 @@ void cuda_quantize_groups(cudaStream_t stream, const __nv_bfloat16 *a, uint32_t 
 void cuda_scale_product(cudaStream_t stream, const float *product, const float *a_scales,
                         const float *w_scales, uint32_t rows, uint32_t cols, bool add, float *y);
 
-/* weights.cu, on the host: converts a file's rows to the device's layout, in host memory. */
+/* weights.cu: converts a file's rows to the device's layout, in host memory. These functions run on
+ * the host, on the thread that opens a matrix; cuda_weights_pack runs on up to 8 threads at once.
+ */
 struct cuda_weights_layout {
     size_t row_bytes;       /* Bytes of the quants, or of the elements. */
     size_t scale_row_bytes; /* 0 = no scales. */
@@ -223,7 +227,7 @@ void cuda_weights_pack(enum compute_type type, uint32_t rows, uint32_t cols, con
 /* For F8_E4M3: sets the fields of *w that describe scales and, if `scales` is not NULL, writes
  * cuda_weights_f8_bytes(w) bytes of scales. Returns false if there is no layout for these scales:
  * rows have several scales, and the blocks are not 128 × 128 or do not begin at column 0. Requires
- * w->rows. */
+ * that w->rows is set. */
 bool cuda_weights_f8(const struct compute_source *source, struct cuda_weights *w, float *scales);
 /* Returns the bytes of the scales of an F8_E4M3 matrix. */
 size_t cuda_weights_f8_bytes(const struct cuda_weights *w);
@@ -245,8 +249,8 @@ void cuda_attention(cudaStream_t stream, const struct cuda_sequences *s,
                     __nv_bfloat16 *out, float *out_f32);
 
 /* sample.cu: chooses tokens from rows of logits, by the rules of model/forward/sampler.h. logits is
- * [count × vocab]; `rows` and `out` may be pinned host memory. Logits that have edits are changed
- * meanwhile; `saved` has room for one float for each edit. */
+ * [count × vocab]; `rows` and `out` may be pinned host memory. The kernel changes the logits that
+ * have edits, and restores them before it ends; `saved` has room for one float for each edit. */
 void cuda_sample(cudaStream_t stream, float *logits, uint32_t vocab,
                  const struct compute_sample *rows, uint32_t count,
                  const struct compute_edit *edits, float *saved, struct compute_sampled *out);

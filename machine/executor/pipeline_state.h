@@ -1,9 +1,9 @@
 /* pipeline_state: the structs and functions that the files of the pipeline share. The pipeline is
  * the executor of a machine with stages (executor.h). It owns the stage processes that it starts,
  * and the connections to all stage processes. It sends batches to the stage processes, receives the
- * sampled tokens, and lets the processes write KV to other machines. It has no weights, and no KV
- * except in the staging memory (staging.h): the stage processes do (stage.h). Everything runs on
- * the head's event loop thread.
+ * sampled tokens, and lets the processes write KV to other machines. The stage processes hold the
+ * weights and the KV (stage.h); the pipeline holds only KV in the staging memory (staging.h).
+ * Everything runs on the head's event loop thread.
  *
  * If a stage process is lost, the machine ends (pipeline_fail), because KV is lost.
  *
@@ -44,9 +44,9 @@ struct stage_process {
     int64_t retry_pause_us;      /* Pause after the next failed attempt. */
     char retry_reason[256];      /* Latest logged reason why an attempt failed. */
     struct message_process load; /* The latest LOAD of the process. */
-    bool group_made;             /* Rank 0: the process has made its group. */
-    bool group_sent;             /* Rank 0: the group was sent to all ranks. */
-    struct stage_group group;    /* Rank 0: the group. */
+    bool group_made;             /* Rank 0: the id of its group of ranks has arrived. */
+    bool group_sent;             /* Rank 0: the id was sent to all ranks of the stage. */
+    struct stage_group group;    /* Rank 0: the id, and the kind of rank 0's device. */
 };
 
 /* A batch on its way through the stages. */
@@ -61,7 +61,8 @@ struct pipeline_batch {
 struct pipeline_table {
     kv_owner_id owner;    /* The request that has the slot. */
     uint32_t known_spans; /* Spans from the first on whose block ids were sent. */
-    uint32_t known_words; /* Words of the context from the first on that were sent (CONTEXT). */
+    /* Number of the CONTEXT's uint32 words (token rules, then tokens) that were sent. */
+    uint32_t known_words;
 };
 
 /* A request whose KV is on its way; indexed by its cookie modulo LIMIT_MACHINE_REQUESTS. */
@@ -132,7 +133,7 @@ struct pipeline {
     uint32_t *target_blocks; /* [target_capacity]: blocks to which the pushes write. */
     uint32_t target_capacity;
     uint32_t *score_ids; /* [rows_max] */
-    uint32_t *words;     /* [word_capacity]: the words of a CONTEXT. */
+    uint32_t *words;     /* [word_capacity]: words of a CONTEXT: token rules, then tokens. */
     uint32_t word_capacity;
     uint32_t *masks; /* [mask_capacity]: the words of the samples' masks. */
     uint32_t mask_capacity;
@@ -153,18 +154,21 @@ static inline struct pipeline *pipeline_of(struct executor *e)
  * moment for ends of stage processes, to learn whether one has crashed or was killed. */
 void pipeline_fail(struct pipeline *p, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Encodes and queues a message for a stage process, if the process is connected. If the message
- * cannot be queued, the machine ends (pipeline_fail). */
+/* Encodes and queues a message for a stage process, if the process is connected. After
+ * ST_NO_RESOURCE, ST_TOO_LARGE and ST_NO_MEMORY the machine ends (pipeline_fail). Other errors
+ * arrive through peer_down. */
 void pipeline_send(struct pipeline *p, struct stage_process *process,
                    const struct stage_message *message);
 
 /* A function pipeline_NAME_take handles the message NAME of a stage process. A function with a
  * struct executor is an operation of struct executor_ops. */
 
-/* pipeline_group.c: the head sends the group that rank 0 of a stage has made to all ranks. */
+/* pipeline_group.c: rank 0 of a stage has made a group: the head sends its id to all ranks of the
+ * stage. */
 void pipeline_group_take(struct pipeline *p, struct stage_process *process,
                          const struct stage_group *group);
-/* Sends groups that were made to the ranks, if OPEN has been sent to all ranks of the group. */
+/* For each group whose ranks have all been sent OPEN: sends its id to them, once. A group whose id
+ * has not arrived is skipped. */
 void pipeline_groups_send(struct pipeline *p);
 
 /* pipeline_job.c */

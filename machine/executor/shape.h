@@ -1,11 +1,11 @@
 /* machine_shape: the sizes of a machine, computed from config and model file before memory for KV
  * and weights is allocated: context, KV blocks, batch sizes, stages. A machine's own process and
- * its stage processes compute equal sizes. The caller owns the shape, which is read-only when it is
- * made. machine/ makes all calls, on the event loop thread of the process. This part owns nothing
- * and allocates no KV memory.
+ * its stage processes compute equal sizes. The caller owns the shape, which is read-only once
+ * machine_shape_read has returned. machine/ makes all calls, on the event loop thread of the
+ * process. This part owns nothing and allocates no KV memory.
  *
- * machine_copy_counts and machine_peer_note_log do not concern sizes, but are for a machine's own
- * process and its stage processes, too. */
+ * machine_copy_counts and machine_peer_note_log are here although they do not concern sizes,
+ * because a machine's own process and its stage processes both call them. */
 #ifndef MACHINE_EXECUTOR_SHAPE_H
 #define MACHINE_EXECUTOR_SHAPE_H
 
@@ -25,9 +25,10 @@ struct machine_shape {
     enum compute_kv_dtype kv_dtype;
     bool kv_scheme_unused; /* The model asks for a quantised KV-cache (model_file_has_kv_scheme). */
     struct kv_arena arena; /* Arena of all layers and heads. */
-    struct draft_shape draft; /* The draft model's KV memory has arena.block_count blocks. */
-    uint32_t sequences_max;   /* Most sequences of a batch. */
-    uint32_t rows_max;        /* Most rows of a batch. */
+    /* Sizes of the draft model; all zeros = none. Its KV memory has as many blocks as `arena`. */
+    struct draft_shape draft;
+    uint32_t sequences_max; /* Most sequences of a batch. */
+    uint32_t rows_max;      /* Most rows of a batch. */
     struct stage_plan plan;
 };
 

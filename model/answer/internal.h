@@ -1,8 +1,9 @@
 /* internal: what the files of model/answer/ share: the parser's struct and functions, and the
- * interface to the families. A family is the code for one enum answer_tools, such as hermes.c. It
- * finds calls in an answer's text, and writes the texts around a call's arguments for a constraint.
- * The functions of the parser run on the thread that owns the parser (answer_parser.h); functions
- * that write constraints run on any thread. They call no tools. */
+ * interface to the families. A family is the code for one value of enum answer_tools; hermes.c is
+ * that for ANSWER_TOOLS_HERMES. A family finds calls in an answer's text, and writes the texts
+ * around a call's arguments for a constraint. The functions of the parser run on the thread that
+ * owns the parser (answer_parser.h); functions that write constraints run on any thread. They call
+ * no tools. */
 #ifndef MODEL_ANSWER_INTERNAL_H
 #define MODEL_ANSWER_INTERNAL_H
 
@@ -41,10 +42,10 @@ struct answer_family {
     /* The marker before calls in a constraint. ANSWER_MARKER_NONE = an answer with calls begins
      * with "{" or "[". Not used for harmony. */
     enum answer_marker trigger;
-    /* Appends the text of a place to a constraint "format:" (model/grammar/grammar.h), as one or
-     * several expressions that `step` can read. tool_name is NULL except for CALL_HEAD and
-     * CALL_TAIL. several_calls: there may be more than one call. `write` NULL = the family has no
-     * calls. */
+    /* Appends to a constraint of kind "format:" (model/grammar/grammar.h) the expressions for the
+     * text at a place of a call. `step` can read every text that they allow. tool_name is NULL
+     * except for CALL_HEAD and CALL_TAIL. several_calls: there may be more than one call. `write`
+     * NULL = the family has no calls. */
     void (*write)(struct text *out, const struct answer_format *format, enum call_place place,
                   const char *tool_name, bool several_calls);
 };
@@ -139,10 +140,10 @@ enum match parser_match(const struct answer_parser *p, size_t at, const char *te
 enum match parser_match_marker(const struct answer_parser *p, size_t at, enum answer_marker marker);
 
 /* Reports the text before the first of `markers` (a list that ends with ANSWER_MARKER_NONE), except
- * up to BLANKS_MAX blanks directly before the marker. Returns the marker, and stores its offset
- * after the report in *at; ANSWER_MARKER_NONE = the text has no marker. In this case, while the
- * answer has not ended, blanks and the beginning of a marker at the end of the text are not
- * reported. */
+ * up to BLANKS_MAX blanks directly before the marker. Returns the marker, and stores in *at where
+ * the marker begins in what parser_text is after the report; ANSWER_MARKER_NONE = the text has no
+ * marker. In this case, while the answer has not ended, blanks and the beginning of a marker at the
+ * end of the text are not reported. */
 enum answer_marker parser_report_until(struct answer_parser *p, enum answer_part part,
                                        const enum answer_marker *markers, size_t *at);
 

@@ -3,9 +3,10 @@
  * engine uses it. Only one thread at a time may use a struct logit_editor. This part draws no
  * tokens (sampler.h).
  *
- * The sampling rules are applied in this order, which is vLLM's. This part does steps 1 and 2:
- *   1. Tokens that are not allowed, and the last tokens of forbidden sequences, are excluded.
- *      Biases are added.
+ * The sampling rules are applied in this order, which gives the same result as vLLM's order. This
+ * part does steps 1 and 2:
+ *   1. Tokens that are not allowed are excluded. So is the last token of a forbidden sequence whose
+ *      other tokens end the answer. Biases are added.
  *   2. repetition_penalty, frequency_penalty and presence_penalty are applied.
  *   3. Tokens that the request's grammar forbids are excluded, and end tokens while the answer is
  *      shorter than output_tokens_min.
@@ -18,8 +19,9 @@
 
 struct logit_editor;
 
-/* Opens an editor for logits of a vocabulary of `vocab` tokens, with 20 bytes for each token. The
- * caller closes the editor with logit_editor_close. Returns NULL if there is no memory. */
+/* Opens an editor for logits of a vocabulary of `vocab` tokens. The editor takes 20 bytes of memory
+ * for each token. The caller closes the editor with logit_editor_close. Returns NULL if there is no
+ * memory. */
 struct logit_editor *logit_editor_open(uint32_t vocab);
 void logit_editor_close(struct logit_editor *editor); /* NULL is fine. */
 
@@ -39,9 +41,10 @@ static inline bool logit_edits_wanted(const struct sample_context *context)
     return context->rule_count + context->token_count > 0;
 }
 
-/* Computes the edits of one row. masked[0..masked_count) are the ids that step 3 will exclude; they
- * get no edits. If the rules and `masked` together would exclude all tokens, the function ignores
- * allowed tokens and forbidden sequences. Requires valid rules (token_rules_check). */
+/* Computes the edits of one row. masked[0..masked_count) are the end tokens that step 3 will
+ * exclude. They are not excluded here, and count only for the next rule. If the rules and `masked`
+ * together would exclude all tokens, the function ignores allowed tokens and forbidden sequences.
+ * Requires valid rules (token_rules_check). */
 void logit_edits_make(struct logit_editor *editor, const struct sampling *sampling,
                       const struct sample_context *context, const uint32_t *masked,
                       uint32_t masked_count, struct logit_edits *out);

@@ -1,8 +1,8 @@
 /* weights_load: copies tensors from a model's files to the device. compute_ops.matrix_open repacks
- * matrices; vectors (norms, biases) become fp32 in one allocation of device memory. The functions
- * check shapes and types; the text of an error names the tensor. model_open and its parts call
- * them, on the thread of model_open. struct model owns the loaded matrices and vectors. This part
- * does not decide which tensors a model needs. */
+ * matrices; all vectors (norms, biases) become fp32, and share one allocation of device memory. The
+ * functions check shapes and types; the text of an error names the tensor. model_open and its parts
+ * call them, on the thread of model_open. struct model owns the loaded matrices and vectors. This
+ * part does not decide which tensors a model needs. */
 #ifndef MODEL_FORWARD_WEIGHTS_LOAD_H
 #define MODEL_FORWARD_WEIGHTS_LOAD_H
 
@@ -64,7 +64,7 @@ enum status load_check_shape(const struct loader *l, const char *name,
 enum status load_source(const struct loader *l, const char *name,
                         const struct compute_source *source, struct compute_matrix **out);
 /* Loads a part of tensor `t`, whose shape the caller has checked. If the tensor has several
- * matrices, the rows are numbered through all matrices. Returns the errors of load_matrix. */
+ * matrices, row numbers count on from one matrix to the next. Returns the errors of load_matrix. */
 enum status load_tensor_part(const struct loader *l, const struct mapped_tensor *t,
                              const char *name, struct load_part cols, struct load_part rows,
                              struct compute_matrix **out);
@@ -88,9 +88,9 @@ const float *load_vector_to_device(const struct loader *l, struct load_part part
 enum status load_experts(const struct loader *l, uint32_t layer, struct model_layer *into);
 /* Frees the experts of a layer, also after an error of load_experts. */
 void experts_unload(struct model *m, struct model_layer_experts *experts);
-/* Loads the matrices of a layer's latent attention into into->q and into->latent. Returns the
- * errors of load_matrix and load_vector_to_host, or ST_UNSUPPORTED if the device has no latent
- * attention. */
+/* Loads the matrices and norm vectors of a layer's latent attention into into->q and into->latent.
+ * Returns the errors of load_matrix and load_vector_to_host, or ST_UNSUPPORTED if the device has no
+ * latent attention. */
 enum status load_latent(const struct loader *l, uint32_t layer, struct model_layer *into);
 
 #endif

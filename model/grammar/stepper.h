@@ -23,12 +23,12 @@
 /* True for the three numbers above. */
 #define STEPPER_FAILED(state) ((state) >= STEPPER_NO_MEMORY)
 
-#define STACK_OPEN  0u /* The callers are not known: the automaton stops at the rule's end. */
+#define STACK_OPEN  0u /* The calls below are not known; a place at its rule's end stays there. */
 #define STACK_EMPTY 1u /* No call is open: the end of the rule is the end of the text. */
 
 struct place {
     uint32_t node; /* Number of a node of the automaton. */
-    /* Rounds of the counted repetition around the node that are left, with the present round: at
+    /* Rounds left, including the present one, of the counted repetition that contains the node: at
      * least `least`, at most `most` (COUNT_UNLIMITED = no upper bound). 0, 0 = no repetition. */
     uint32_t least, most;
     uint32_t stack; /* STACK_OPEN, STACK_EMPTY, or the number of the innermost call's frame. */
@@ -45,14 +45,20 @@ struct frame {
 struct stepper_state {
     uint32_t first, count; /* The state's places are stepper.places[first .. first + count). */
     uint32_t hash;
-    uint32_t caller_number; /* Set and read only by the caller; UINT32_MAX in a new state. */
-    bool accepts;           /* The text may end in this state. */
-    bool returns;           /* A place is at the end of its rule on the stack STACK_OPEN. */
+    /* For the caller; UINT32_MAX in a new state. stepper_compact keeps it. */
+    uint32_t caller_number;
+    bool accepts; /* The text may end in this state. */
+    /* Some place is at the end of its rule with the stack STACK_OPEN: what follows depends on the
+     * unknown callers. */
+    bool returns;
 };
 
 struct stepper {
     const struct automaton *automaton;
-    size_t bytes_max; /* Limit of the stepper's memory; only the hash tables may exceed it. */
+    /* Limit of the stepper's memory. Two things may exceed it: the hash tables, which grow without
+     * a check, and `successors`, which takes sizeof(struct stepper_state) more for each state than
+     * stepper_bytes counts. */
+    size_t bytes_max;
     struct place *places;
     uint32_t place_count, place_capacity;
     struct stepper_state *states;
@@ -76,7 +82,7 @@ struct stepper {
  * false if there is no memory or bytes_max is too small. */
 bool stepper_open(struct stepper *m, const struct automaton *a, size_t bytes_max);
 void stepper_done(struct stepper *m);          /* Frees the memory. A stepper of zeros is fine. */
-size_t stepper_bytes(const struct stepper *m); /* Returns the bytes of memory in use. */
+size_t stepper_bytes(const struct stepper *m); /* Returns the counted bytes; see bytes_max. */
 
 /* The functions from stepper_start to stepper_step return a state, or a number for which
  * STEPPER_FAILED is true. */

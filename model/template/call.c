@@ -139,6 +139,9 @@ static struct value make_range(struct run *r, const struct arguments *a)
     if (step == 0)
         run_fail(r, ST_INVALID, "range: the step must not be zero");
     struct value v = list_new(r, RANGE, 0, &list);
+    list->range[0] = first;
+    list->range[1] = end;
+    list->range[2] = step;
     for (int64_t i = first; step > 0 ? i < end : i > end;) {
         list_add(r, list, value_int(i));
         if (list->count > RANGE_MAX)

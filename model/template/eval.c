@@ -128,40 +128,50 @@ struct value item_get(struct run *r, struct value object, struct value key)
                                                          : undefined(key);
 }
 
-/* Turns a slice's bounds into the first index, the step, and the number of items. */
+/* Turns a slice's bounds into indices: the first, the one at which the slice stops, and the step.
+ * Returns the number of items. */
 static size_t slice_bounds(struct run *r, const struct value bounds[3], int64_t count,
-                           int64_t *first, int64_t *step)
+                           int64_t limits[3])
 {
-    int64_t limits[3];
     for (int i = 0; i < 3; i++)
         if (bounds[i].kind != NONE && bounds[i].kind != INT && bounds[i].kind != BOOL)
             run_fail(r, ST_INVALID, "slice indices must be integers, not %s",
                      value_type(bounds[i]));
-    *step = bounds[2].kind == NONE ? 1 : integer_of(bounds[2]);
-    if (*step == 0 || *step == INT64_MIN)
+    const int64_t step = bounds[2].kind == NONE ? 1 : integer_of(bounds[2]);
+    if (step == 0 || step == INT64_MIN)
         run_fail(r, ST_INVALID, "slice step cannot be zero");
     for (int i = 0; i < 2; i++) {
-        bool low = (i == 0) == (*step > 0);
+        bool low = (i == 0) == (step > 0);
         int64_t at = bounds[i].kind == NONE ? (low ? INT64_MIN : INT64_MAX) : integer_of(bounds[i]);
         if (bounds[i].kind != NONE && at < 0)
             at += count;
-        int64_t least = *step > 0 ? 0 : -1, most = *step > 0 ? count : count - 1;
+        int64_t least = step > 0 ? 0 : -1, most = step > 0 ? count : count - 1;
         limits[i] = at < least ? least : at > most ? most : at;
     }
-    *first = limits[0];
-    int64_t span = *step > 0 ? limits[1] - limits[0] : limits[0] - limits[1];
-    int64_t stride = *step > 0 ? *step : -*step;
+    limits[2] = step;
+    int64_t span = step > 0 ? limits[1] - limits[0] : limits[0] - limits[1];
+    int64_t stride = step > 0 ? step : -step;
     return span > 0 ? (size_t)((span - 1) / stride + 1) : 0;
+}
+
+/* Sets *to to the part of a range that the limits of a slice select. Very large numbers wrap. */
+static void range_slice(const struct list *from, const int64_t limits[3], struct list *to)
+{
+    const uint64_t start = (uint64_t)from->range[0], step = (uint64_t)from->range[2];
+    to->range[0] = (int64_t)(start + (uint64_t)limits[0] * step);
+    to->range[1] = (int64_t)(start + (uint64_t)limits[1] * step);
+    to->range[2] = (int64_t)((uint64_t)limits[2] * step);
 }
 
 static struct value slice_get(struct run *r, struct value of, const struct value bounds[3])
 {
-    int64_t first, step;
+    int64_t limits[3];
     if (of.kind == UNDEFINED)
         fail_undefined(r, of);
     if (of.kind != STRING && (of.kind != LIST || (of.list->kind > TUPLE && of.list->kind != RANGE)))
         return undefined(value_of(NONE)); /* jinja2 hides the TypeError. */
-    size_t count = slice_bounds(r, bounds, (int64_t)value_length(r, of), &first, &step);
+    size_t count = slice_bounds(r, bounds, (int64_t)value_length(r, of), limits);
+    const int64_t first = limits[0], step = limits[2];
     run_step(r, count);
     if (of.kind == STRING && step == 1) {
         size_t at = character_offset(of.text, of.size, (size_t)first);
@@ -171,6 +181,8 @@ static struct value slice_get(struct run *r, struct value of, const struct value
     struct value v = list_new(r, of.kind == LIST ? of.list->kind : PLAIN, count, &list);
     for (size_t i = 0; i < count; i++)
         list_add(r, list, items.items[first + (int64_t)i * step]);
+    if (of.kind == LIST && list->kind == RANGE)
+        range_slice(of.list, limits, list);
     if (of.kind == LIST)
         return v;
     struct buffer *b = buffer_new(r);

@@ -362,6 +362,7 @@ static struct value list_call(struct run *r, struct value l, struct value name,
         struct value v = list_new(r, l.list->kind, l.list->count, &copy);
         for (size_t i = 0; i < l.list->count; i++)
             list_add(r, copy, l.list->items[i]);
+        memcpy(copy->range, l.list->range, sizeof(copy->range));
         return v;
     }
     struct value what = argument_get(r, a, 0, "value", value_of(NONE));

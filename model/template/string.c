@@ -166,11 +166,11 @@ static void add_list_repr(struct run *r, struct buffer *b, const struct list *li
     static const char *const close[] = {"]", ")", "", ")", "])", "])", "])"};
     add_literal(r, b, open[list->kind]);
     if (list->kind == RANGE) {
-        int64_t first = list->count > 0 ? list->items[0].integer : 0;
-        int64_t last = list->count > 0 ? list->items[list->count - 1].integer + 1 : 0;
-        add_int(r, b, first);
-        add_literal(r, b, ", ");
-        add_int(r, b, last);
+        /* Python leaves out a step of 1. */
+        for (int i = 0; i < (list->range[2] == 1 ? 2 : 3); i++) {
+            add_literal(r, b, i > 0 ? ", " : "");
+            add_int(r, b, list->range[i]);
+        }
     }
     for (size_t i = 0; i < list->count && list->kind != GENERATOR && list->kind != RANGE; i++) {
         add_literal(r, b, i > 0 ? ", " : "");

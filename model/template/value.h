@@ -1,13 +1,14 @@
-/* value: the values of a template's variables and expressions, as in Python, and the memory that
- * holds them. A struct run is one rendering or one compilation, and owns this memory (its arena).
- * The files of model/template/ call it, on the thread that calls template_render or
+/* value: the values of the variables and expressions of a Jinja2 template, as in Python, and the
+ * memory that holds them. A struct run is one rendering or one compilation, and owns this memory
+ * (its arena). The files of model/template/ call it, on the thread that calls template_render or
  * template_compile. This part does not execute templates (eval.h).
  *
  * Errors: a function that takes a struct run may call run_fail, which ends the rendering or the
  * compilation (longjmp) and does not return.
  *
  * Marks: each byte of a string has a mark; 1 = the byte comes from the input
- * (template_output.inputs). Functions that copy bytes keep their marks. */
+ * (template_output.inputs), or was added by escaping, repr, JSON or `%`. Functions that copy bytes
+ * keep their marks. */
 #ifndef MODEL_TEMPLATE_VALUE_H
 #define MODEL_TEMPLATE_VALUE_H
 
@@ -31,8 +32,8 @@ enum kind {
     FUNCTION, /* A global function; `integer` is its number (function_number, eval.h). */
     METHOD,
     LOOP,
-    CYCLER,
-    JOINER,
+    CYCLER, /* Jinja2's cycler: `next` returns its items in turn. */
+    JOINER, /* Jinja2's joiner: returns "" in the first call, then its separator. */
 };
 
 /* The Python type of a LIST; PLAIN = list, KEYS to ITEMS = dict_keys, dict_values, dict_items. */
@@ -66,6 +67,7 @@ struct list {
     size_t count;
     size_t capacity;
     enum list_kind kind;
+    int64_t range[3]; /* RANGE: start, stop and step, as in Python. */
 };
 
 struct map_entry {
@@ -95,8 +97,8 @@ struct buffer {
     uint8_t *marks; /* One mark for each byte, as in struct value. */
     size_t used;
     size_t capacity;
-    bool any_input;    /* Some byte has the mark 1. */
-    bool any_template; /* Some byte has the mark 0. */
+    bool any_input;    /* False = no byte has the mark 1. */
+    bool any_template; /* False = no byte has the mark 0. */
 };
 
 /* Memory that is freed as a whole. An arena is empty if all fields except `limit` are zero. */
@@ -161,11 +163,12 @@ static inline struct value value_float(double d)
 struct value value_text(const char *literal);
 /* Returns a copy of `bytes` bytes as a string whose bytes have the mark 0. */
 struct value value_bytes(struct run *r, const char *text, size_t bytes);
-/* Converts a JSON value; NULL becomes NONE. The strings are not copied. input: the bytes of strings
- * get the mark 1, except the usual values of a key "role", such as "user". */
+/* Converts a JSON value; NULL becomes NONE. The strings are not copied. input true: strings get the
+ * mark 1. Exception: the usual values of a key "role" ("user", …) count as the template's text,
+ * because templates build control tokens from them. */
 struct value value_from_json(struct run *r, const json_t *json, bool input);
-/* Returns an empty list with room for `capacity` items, and stores its struct in *list_out
- * (list_out NULL = not stored). */
+/* Returns an empty list with room for `capacity` items, and stores the address of its struct in
+ * *list_out (list_out NULL = not stored). */
 struct value list_new(struct run *r, enum list_kind kind, size_t capacity, struct list **list_out);
 void list_add(struct run *r, struct list *list, struct value v); /* Appends v. */
 struct value map_new(struct run *r);                             /* Returns an empty MAP. */
@@ -177,7 +180,8 @@ struct value *map_get(struct run *r, const struct map *map, struct value key);
 /* ---- reading values ---- */
 const char *value_type(struct value v); /* Returns Python's name of the type, such as "str". */
 bool value_true(struct value v);        /* Returns Python's bool(v). */
-/* Returns Python's a == b. */
+/* Returns Python's a == b, except that lists of all kinds but tuple and generator are compared by
+ * their items. (In Python, a range does not equal a list.) */
 bool value_equal(struct run *r, struct value a, struct value b);
 /* Returns a number below 0 if a is less than b, above 0 if a is greater, else 0. Fails for types
  * that have no order. */
@@ -208,7 +212,7 @@ size_t value_length(struct run *r, struct value v);
  * items of a list are not copied. A generator is empty afterwards. Fails for types that have no
  * items. */
 struct list value_items(struct run *r, struct value v);
-/* Fails unless the value is of this kind. The error begins with `where`. */
+/* Fails unless the value is of this kind. The text for run_fail begins with `where`. */
 void value_want(struct run *r, struct value v, enum kind kind, const char *where);
 
 /* ---- strings ---- */
@@ -218,7 +222,8 @@ void buffer_add(struct run *r, struct buffer *b, const char *text, size_t bytes,
 /* Appends bytes [at, at + bytes) of a string, with their marks. */
 void buffer_add_part(struct run *r, struct buffer *b, struct value v, size_t at, size_t bytes);
 void buffer_add_str(struct run *r, struct buffer *b, struct value v); /* Appends string_of(v). */
-/* Appends Python's repr(v). */
+/* Appends Python's repr(v), except for values that are no data, such as generators and functions:
+ * these have a short name in angle brackets. */
 void buffer_add_repr(struct run *r, struct buffer *b, struct value v);
 /* Appends what Python's json.dumps returns. indent: blanks per level, -1 = one line. `comma` and
  * `colon`: the separators. ascii: characters outside ASCII become \uXXXX. sorted: keys are
@@ -229,7 +234,8 @@ void buffer_add_json(struct run *r, struct buffer *b, struct value v, int indent
 struct value buffer_value(struct buffer *b);
 /* Returns bytes [at, at + bytes) of a string. The bytes are not copied. */
 struct value string_part(struct value v, size_t at, size_t bytes);
-/* Returns Python's str(v); an empty string for an undefined value. */
+/* Returns Python's str(v), with the exceptions of buffer_add_repr; an empty string for an undefined
+ * value. */
 struct value string_of(struct run *r, struct value v);
 /* Returns the strings a and b joined. If exactly one of them is markup, the other is escaped. */
 struct value string_join(struct run *r, struct value a, struct value b);

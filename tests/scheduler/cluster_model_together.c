@@ -1,5 +1,6 @@
 /* cluster_model_together: the part of the model (cluster_model_choice.h) that decides whether one
  * machine does both phases: the formulas of scheduler/cluster/together.c. */
+#include "scheduler/pace.h"
 #include "tests/scheduler/cluster_model_choice.h"
 
 #define NONE SCHED_NO_MACHINE
@@ -79,8 +80,11 @@ static struct figures figures(const struct model_search *l, uint32_t i, bool pro
     double prompts_us = (double)tokens * 1e6 / prompt_rate(m, i);
     double step_us = decodes == 0 ? 0 : (double)step_ns(m, i, decodes) / 1e3;
     double tbt_us = (double)m->options.one_machine_targets.tbt_us;
+    double share_us =
+        (double)sched_pace_share_us(&m->options.one_machine_targets, prompts_us, step_us);
     struct figures f = {.fresh = step_us / tbt_us};
-    f.ttft = prompts_us / (double)m->options.one_machine_targets.ttft_us + f.fresh;
+    f.ttft = prompts_us * (share_us + step_us) / share_us /
+             (double)m->options.one_machine_targets.ttft_us;
     if (running(l, i) > 0)
         f.running = f.fresh + prompts_us / answer_length(l) / tbt_us;
     return f;
@@ -160,7 +164,11 @@ void model_choose_together(const struct model_search *l, struct model_route *c)
                 best = i;
         candidates[2 + pool] = best;
     }
-    double least = 0.8 * cost(l, split.prompt_machine, split.token_machine);
+    /* One machine must be cheaper by half of the part that one decode step takes of the target. */
+    double step_us =
+        (double)step_ns(m, decodes ? split.token_machine : split.prompt_machine, 1) / 1e3;
+    double part = 1 - 0.5 * step_us / (double)m->options.one_machine_targets.tbt_us;
+    double least = (part < 0.5 ? 0.5 : part) * cost(l, split.prompt_machine, split.token_machine);
     for (int k = 0; k < 2 + POOL_COUNT; k++) {
         uint32_t i = candidates[k];
         if (!both(l, i) || cost(l, i, decodes ? i : NONE) >= least)

@@ -136,7 +136,7 @@ static void check_limits(struct resolver *resolver)
     struct address_found found;
     struct error error;
     uint32_t refused = 0;
-    char name[16];
+    char name[24];
     gate_set(false, false, 1);
     for (int i = 0; i < 2000; i++) {
         snprintf(name, sizeof(name), "host-%d", i);

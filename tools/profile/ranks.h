@@ -1,7 +1,8 @@
-/* profile_ranks: the processes of a device whose ranks compute each layer together. Rank 0 is the
- * measuring process; it starts a process for each other rank and sends orders to them. device.c
- * owns the struct of rank 0. device.c and step.c call the functions on the main thread of each
- * rank's process. This part measures nothing and opens no device. */
+/* profile_ranks: the processes that profile one device of several ranks (tensor parallelism: one
+ * process per rank, all compute each layer). Rank 0 is the measuring process; it starts a process
+ * for each other rank and sends orders to them. device.c owns the struct of rank 0. device.c and
+ * step.c call the functions on the main thread of each rank's process. This part measures nothing
+ * and opens no device. */
 #ifndef TOOLS_PROFILE_RANKS_H
 #define TOOLS_PROFILE_RANKS_H
 
@@ -42,7 +43,8 @@ struct profile_ranks {
 enum status profile_ranks_start(uint32_t count,
                                 void (*run)(void *self, struct profile_ranks *ranks), void *self,
                                 struct profile_ranks *out, struct error *error);
-/* Kills the processes and waits for their end. Does nothing if no process was started. */
+/* Kills the processes, waits for their end, and frees what profile_ranks_start took. Call it also
+ * if no process was started. */
 void profile_ranks_stop(struct profile_ranks *ranks);
 
 /* Rank 0: sends the order to all other ranks, and waits until all have taken the order.

@@ -10,7 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Most bytes of an event's data, and of a line, with one byte for the NUL. */
+/* Most bytes of each buffer. A line has at most 1 byte less (for the NUL). An event's data has at
+ * most 2 bytes less (for the LF after the last data line, and the NUL). */
 #define REPLAY_SSE_EVENT_BYTES (1u << 20)
 
 /* Receives the data of an event: `size` bytes and a NUL; data lines are joined by LF. `data` is
@@ -39,8 +40,8 @@ void replay_sse_done(struct replay_sse *sse);
 void replay_sse_reset(struct replay_sse *sse);
 
 /* Reads the next bytes of the stream, and calls on_event for each event that these bytes complete.
- * ST_CANCELLED: on_event returned false. ST_TOO_LARGE: an event or a line does not fit
- * REPLAY_SSE_EVENT_BYTES. ST_NO_MEMORY: memory runs out. */
+ * ST_CANCELLED: on_event returned false. ST_TOO_LARGE: an event or a line does not fit a buffer
+ * (REPLAY_SSE_EVENT_BYTES). ST_NO_MEMORY: memory runs out. */
 enum status replay_sse_feed(struct replay_sse *sse, const char *bytes, size_t size);
 
 /* Ends the stream: calls on_event for a last event without an empty line after it. Errors are those

@@ -43,40 +43,31 @@ enum status trace_line_wrong(const struct trace_line *line, const char *name, co
                      (unsigned long long)line->number, name, TRACE_SHOWN_BYTES, value, wanted);
 }
 
-/* Skips the rest of a line that does not fit the buffer. */
-static void line_drop(FILE *file)
-{
-    int c;
-    do
-        c = getc(file);
-    while (c != '\n' && c != EOF);
-}
-
 /* Reads the next line without its end. ST_NOT_FOUND: end of the file. */
 static enum status line_read(struct trace *trace, struct error *error)
 {
     struct trace_line *line = &trace->line;
-    /* Not 0 after the read = the line fills the buffer. */
-    char *full = &line->text[LINE_BYTES - 2];
-    *full = 0;
-    if (fgets(line->text, LINE_BYTES, trace->file) == NULL) {
-        if (ferror(trace->file))
-            return error_set(error, ST_IO, "%s: %s", line->path, strerror(errno));
-        return ST_NOT_FOUND;
+    size_t length = 0;
+    bool is_text = true;
+    int c;
+    while ((c = getc_unlocked(trace->file)) != EOF && c != '\n') {
+        if (c == 0 || length == LINE_BYTES - 2)
+            is_text = false;
+        else
+            line->text[length++] = (char)c;
     }
+    if (c == EOF && ferror(trace->file))
+        return error_set(error, ST_IO, "%s: %s", line->path, strerror(errno));
+    if (c == EOF && length == 0 && is_text)
+        return ST_NOT_FOUND;
     line->number++;
-    size_t length = strlen(line->text);
-    bool whole = length > 0 && line->text[length - 1] == '\n';
-    /* With a NUL byte in the line, the line's end may have been read already. */
-    if (!whole && !feof(trace->file)) {
-        if (*full != 0 && *full != '\n')
-            line_drop(trace->file);
+    while (length > 0 && line->text[length - 1] == '\r')
+        length--;
+    line->text[length] = 0;
+    if (!is_text)
         return error_set(error, ST_INVALID,
                          "%s:%llu: longer than %u bytes, or with a NUL byte: not a trace",
                          line->path, (unsigned long long)line->number, LINE_BYTES - 1);
-    }
-    while (length > 0 && (line->text[length - 1] == '\n' || line->text[length - 1] == '\r'))
-        line->text[--length] = 0;
     return ST_OK;
 }
 

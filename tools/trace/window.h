@@ -8,7 +8,7 @@
 
 enum trace_fit {
     TRACE_FIT_SCALE, /* Shrinks both lengths by one factor, which keeps the shape of the request. */
-    /* Cuts the answer to at most half of the context, and the prompt to the rest. */
+    /* Cuts the answer to at most half of max_context, and the prompt to the rest. */
     TRACE_FIT_CLIP,
 };
 

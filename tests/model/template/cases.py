@@ -190,6 +190,8 @@ range(3)|tojson
 (1, 2)|tojson
 range(3)|list, range(1, 4)|list, range(5, 0, -2)|list, range(3)|length
 range(3)
+range(0, 10, 2), range(0, 9, 2), range(5, 0, -2), range(4, 4), range(5, 2)
+range(10)[2:5], range(10)[::-1], range(0, 10, 2)[1:4:2], range(3)[2:1]
 range(0)|list
 dict(a=1, b=2), dict([('x', 1)]), dict({'y': 1}, z=2)
 namespace(a=1).a

@@ -262,7 +262,7 @@ static void bad_file(const char *text, size_t size, enum trace_format format, co
 }
 
 /* A line with a NUL byte and a line that is too long are one bad row each. The line after each is
- * read. */
+ * read. A last line with a NUL byte and without a line end is a bad row, too. */
 static void test_broken_lines(void)
 {
     static const char nul[] = "arrival_timestamp,prompt_size,token_size\n"
@@ -275,8 +275,8 @@ static void test_broken_lines(void)
     CHECK(text != NULL);
     memcpy(text, nul, sizeof(nul) - 1);
     memset(text + sizeof(nul) - 1, '3', long_bytes);
-    memcpy(text + sizeof(nul) - 1 + long_bytes, "\n4,30,7\n", 8);
-    trace_write(text, sizeof(nul) - 1 + long_bytes + 8);
+    memcpy(text + sizeof(nul) - 1 + long_bytes, "\n4,30,7\n5,40,8\0009", 16);
+    trace_write(text, sizeof(nul) - 1 + long_bytes + 16);
     free(text);
     CHECKF(trace_open(&options, &trace, &error) == ST_OK, "%s", error.text);
     row_wanted(trace, 0, 10, 5, 2);
@@ -286,6 +286,8 @@ static void test_broken_lines(void)
     CHECKF(strstr(trace_first_skipped(trace), ":3: longer than") != NULL, "%s",
            trace_first_skipped(trace));
     end_wanted(trace);
+    bad_file("a\0", 2, TRACE_AUTO, ":1: longer than");
+    bad_file("\0", 1, TRACE_AUTO, ":1: longer than");
 }
 
 static void test_bad_files(void)

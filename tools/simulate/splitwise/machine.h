@@ -1,5 +1,4 @@
-/* splitwise_machine: a machine of the Splitwise paper's simulator (README of the reference results,
- * "Machine level").
+/* splitwise_machine: a machine of the Splitwise paper's simulator.
  *
  * A request is two *tasks*: a prompt, which is not cut into chunks, and a decode. A task takes all
  * its memory when it first runs. An *iteration* computes a batch once. A batch of decodes computes
@@ -47,7 +46,7 @@ static inline uint32_t splitwise_task_number(uint32_t slot, enum splitwise_kind 
 /* A prompt or a decode, and its place in the queues of its machine. */
 struct splitwise_task {
     uint8_t state; /* enum splitwise_state (batch.h). */
-    /* The task is in `waiting`: each batch that is built after since_build adds a preemption. */
+    /* The task is in `waiting`: its preemptions are preemptions + (builds − since_build). */
     bool counts_builds;
     uint32_t preemptions; /* Preemptions until since_build. */
     uint32_t since_build; /* The machine's `builds` when the task entered `waiting`. */
@@ -85,11 +84,16 @@ struct splitwise_machine {
     struct splitwise_request *requests; /* The requests of all machines. */
     const struct cost_curve *curve;
     uint32_t memory_tokens; /* Tokens of KV that fit beside the weights. */
-    uint32_t used_tokens;   /* Tokens of KV that requests hold; the caller counts transfers. */
+    /* Tokens of KV that requests hold; at a transfer the caller changes it on both machines. */
+    uint32_t used_tokens;
 
-    struct splitwise_array pending; /* Tasks in no batch (splitwise_pending_add). */
-    struct splitwise_array waiting; /* Tasks that may join a batch (splitwise_waiting_add). */
-    struct splitwise_list prompts;  /* The prompts in `pending`, by arrival at the machine. */
+    /* Tasks in no batch (splitwise_pending_add), including decodes that still wait for their prompt
+     * here. */
+    struct splitwise_array pending;
+    /* The tasks of `pending` except decodes that still wait for their prompt here, by the request's
+     * arrival (splitwise_waiting_add). */
+    struct splitwise_array waiting;
+    struct splitwise_list prompts; /* The prompts in `pending`, by arrival at the machine. */
     /* The displaced decodes in `pending`, in the order of their displacement. */
     struct splitwise_list blocked;
     uint32_t builds; /* Number of batches built so far. */
@@ -124,7 +128,9 @@ void splitwise_machine_done(struct splitwise_machine *m);
 void splitwise_machine_arrive(struct splitwise_machine *m, uint32_t slot, enum splitwise_kind kind,
                               double now_s);
 /* Reports that a transfer from this machine has ended; the caller has freed the memory of the KV.
- * Starts or cuts a run as splitwise_machine_arrive does for the first task of `pending`. */
+ * If no batch runs, starts a run if the first task of `pending` fits the memory. If a batch of
+ * decodes has room for one more token and task, cuts the run, even if no task of `pending` fits.
+ * Does nothing if `pending` is empty. */
 void splitwise_machine_transfer_end(struct splitwise_machine *m, double now_s);
 
 /* Ends the run; call this function at run_ends_s. Removes ended tasks from the batch, frees the

@@ -12,7 +12,7 @@
 #include "tools/simulate/sim_usage.h"
 #include "tools/simulate/splitwise/machine.h"
 
-/* A machine. */
+/* A machine (the simulator gives each one host). */
 struct splitwise_host {
     enum pool home;                 /* Pool of the machine; POOL_MIXED for the baseline. */
     const struct cost_curve *curve; /* Times of the machine's batches; must outlive the run. */
@@ -58,7 +58,7 @@ struct splitwise_totals {
     uint64_t events;    /* Events of the simulation and of the scheduler. */
     uint64_t transfers; /* Transfers of KV that have begun. */
     uint64_t retries;   /* Tries of a transfer that found no memory. */
-    uint64_t displaced; /* Decodes that left a batch before their end. */
+    uint64_t displaced; /* Decode tasks that were displaced from a batch before their last token. */
     uint64_t moves;     /* Moves of machines between pools. */
     uint32_t open_max;  /* Most requests that were open at the same time. */
     /* Requests that never end, because they wait for memory that no request will free. After an
