@@ -64,8 +64,7 @@ def grid(rows_key, row_us):
 
 
 def wait_device(name, index):
-    """Returns a device of a profile. What a layer takes without rows is in batch_us: the simulator adds up the layers
-    of the prompts and of the answers of a batch, and the machine waits once for both."""
+    """Returns a device of a profile. What a layer takes without rows is in batch_us, once for each batch."""
     layer_us, row_us = WAITS[name]
     none = {"rows": [1, 2048], "us": [0, 0]}
     return {"name": f"machine-{index}", "kind": f"wait:{layer_us}+{row_us}", "threads": index, "host": f"host-{index}",

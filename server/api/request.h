@@ -95,8 +95,8 @@ struct api_request {
 bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struct api_request *out,
                        struct api_error *error);
 void api_request_done(struct api_request *request);
-/* Frees what is not needed after tokenising: the model's name, the prompts, the conversation and
- * the logit rules. */
+/* Frees the model's name, the prompts, the conversation and the logit rules: they are used only
+ * until the prompts are token ids. */
 void api_request_input_free(struct api_request *request);
 
 /* Returns false, with a 400 in *error, for a request with a constraint and ignore_eos or

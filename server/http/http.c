@@ -119,7 +119,8 @@ static int clients_turn(struct http *h)
 /* --- the daemons --- */
 
 /* Starts a daemon; its connections are those of a listening socket. The daemon owns a duplicate of
- * the socket, because libmicrohttpd 1.0 closes the socket if the start fails, and 0.9 does not. */
+ * the socket: if the start fails, libmicrohttpd 1.0 closes its socket, and 0.9 leaves it open. Then
+ * the duplicate stays open until the process ends. */
 static struct MHD_Daemon *daemon_start(struct http *h, int listen_fd, unsigned flags,
                                        unsigned connections_max, MHD_AcceptPolicyCallback accept,
                                        struct MHD_OptionItem *more)

@@ -1,24 +1,11 @@
 /* Goal: a JSON file for which memory is short is not called malformed. Method: jansson's
  * allocations fail, from the first one, then from the second one, and so on, until the file can be
  * read. */
-#include "tests/check.h"
-
 #include "model/file/json_read.h"
+#include "tests/check.h"
+#include "tests/scarce_memory.h"
 
-#include <errno.h>
 #include <string.h>
-
-static size_t allocations_left;
-
-static void *scarce_malloc(size_t bytes)
-{
-    if (allocations_left == 0) {
-        errno = ENOMEM;
-        return NULL;
-    }
-    allocations_left--;
-    return malloc(bytes);
-}
 
 /* Returns the number of allocations without which the text cannot be read. */
 static size_t check_scarce(const char *text)
@@ -26,7 +13,7 @@ static size_t check_scarce(const char *text)
     for (size_t count = 0;; count++) {
         json_t *root;
         struct error error = {0};
-        allocations_left = count;
+        scarce_allocations_left = count;
         const enum status status =
             json_read("config.json", (struct mapped_text){text, strlen(text)}, &root, &error);
         if (status == ST_OK) {
@@ -43,7 +30,7 @@ static void check_malformed(void)
     static const char text[] = "{\"a\": }";
     json_t *root;
     struct error error = {0};
-    allocations_left = SIZE_MAX;
+    scarce_allocations_left = SIZE_MAX;
     CHECK(json_read("x", (struct mapped_text){text, strlen(text)}, &root, &error) == ST_INVALID);
     CHECKF(strncmp(error.text, "x:1:7: ", 7) == 0, "%s", error.text);
 }

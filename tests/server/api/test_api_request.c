@@ -2,8 +2,8 @@
  * names field and value. Method: a table of bodies with their results. */
 #include "server/api/request.h"
 #include "tests/check.h"
+#include "tests/scarce_memory.h"
 
-#include <errno.h>
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -284,23 +284,12 @@ static void check_number_of_json_values(void)
     free(body);
 }
 
-static uint32_t allocations_left;
-
-static void *few_allocate(size_t bytes)
-{
-    if (allocations_left-- > 0)
-        return malloc(bytes);
-    allocations_left = 0;
-    errno = ENOMEM; /* As malloc does. */
-    return NULL;
-}
-
 /* The client is not to blame if there is no memory for the JSON tree. */
 static void check_no_memory(void)
 {
     uint32_t count = 0;
-    json_set_alloc_funcs(few_allocate, free);
-    for (; allocations_left = count, !parse(API_COMPLETION, "{\"prompt\": \"hi\"}"); count++)
+    json_set_alloc_funcs(scarce_malloc, free);
+    for (; scarce_allocations_left = count, !parse(API_COMPLETION, "{\"prompt\": \"hi\"}"); count++)
         CHECKF(error.status == 503 && strcmp(error.message, "out of memory") == 0, "%u: %s", count,
                error.message);
     json_set_alloc_funcs(malloc, free);
