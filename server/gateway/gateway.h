@@ -136,8 +136,8 @@ struct gateway_share {
 #define GATEWAY_SHARE_HOLD_US 5000000
 struct gateway_share gateway_share(struct gateway *g);
 
-/* Sets the log for the schedulers' events and actions; not owned, NULL = none. from_start: the
- * gateway was just opened, so the log will have all events. */
+/* Sets the event log; not owned, NULL = none. from_start: the gateway was just opened, so the log
+ * will have all events. */
 void gateway_events_set(struct gateway *g, struct event_log *log, bool from_start);
 struct history_query; /* See server/gateway/history.h. */
 /* Appends members of a JSON object, without the braces: the gateway's name, the present time (by

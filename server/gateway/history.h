@@ -57,8 +57,8 @@ uint32_t history_answers(const struct history *h, int64_t after_us,
 
 /* Which requests history_write writes, and how. */
 struct history_query {
-    /* Only requests with this id are written; NULL = all. The text may be the client's id, the
-     * answer's id, or the request's id as machines log it (hexadecimal). */
+    /* Only requests with this id are written; NULL = all. The text may be client_id or answer_id of
+     * struct gateway_submit, or the request's id as machines log it (hexadecimal). */
     const char *id;
     uint32_t requests_max; /* Most requests that are written; values above 4,096 count as 4,096. */
     bool with_events;      /* Requests are written with their events. */

@@ -1,7 +1,8 @@
-/* gateway_requests: owns the open requests. It sends RESERVE, PREFILL and CANCEL to the machines
- * that the router (internal.h) names, delivers the tokens to the clients (each token once, in
- * order), resumes requests after a loss, and ends them. The router calls it on the gateway's event
- * loop thread. This part calls no scheduler, chooses no machines and opens no connections. */
+/* gateway_requests: owns the open requests. It sends RESERVE, PREFILL, CANCEL and PROBE to the
+ * requests' machines, which the router (internal.h) names. It delivers the tokens to the clients
+ * (each token once, in order), resumes requests after a loss, and ends them. The router calls the
+ * functions on the gateway's event loop thread. This part calls no scheduler, chooses no machines
+ * and opens no connections. */
 #ifndef SERVER_GATEWAY_REQUESTS_H
 #define SERVER_GATEWAY_REQUESTS_H
 
@@ -12,16 +13,16 @@
 
 struct requests;
 
-/* Functions of the router. A request `r` is known to the scheduler during the call. */
+/* Functions of the router. The scheduler knows the request `r` during the call. */
 struct requests_events {
-    /* The first token of the request's generation has arrived, so the prompt is computed. Some of
-     * the prompt's KV may not have been transferred yet. */
+    /* The first token of the request's generation has arrived. Some of the prompt's KV may not have
+     * been transferred yet. Not called for a request without an answer. */
     void (*computed)(void *self, struct gateway_request *r);
     /* The prompt machine has finished with the request. */
     void (*prefilled)(void *self, const struct gateway_request *r);
-    /* The request leaves the scheduler: it has ended, or will arrive again. */
+    /* The scheduler must forget the request, which has ended or will arrive again. */
     void (*unscheduled)(void *self, struct gateway_request *r);
-    /* The token machine reports that its connection with the prompt machine has ended. */
+    /* The token machine reports that it has lost its connection with the prompt machine. */
     void (*link_lost)(void *self, struct fleet_machine *prompt_machine,
                       struct fleet_machine *token_machine);
 };
@@ -42,7 +43,7 @@ enum status requests_open(const struct requests_options *options, struct request
 /* Frees open requests without calling `ended`. NULL is fine. */
 void requests_close(struct requests *q);
 
-/* ---- calls for clients ---- */
+/* ---- arrivals and ends ---- */
 
 /* Submits a request; see gateway_submit (gateway.h). version_index: index of its version in
  * gateway.versions. */
@@ -55,7 +56,7 @@ void requests_endings_report(struct requests *q);
 /* Returns true if requests_arrived_take or requests_endings_report has work to do. */
 bool requests_pending(const struct requests *q);
 
-/* ---- calls by the router ---- */
+/* ---- the course of a request ---- */
 
 /* Returns the next request, new or resumed, that the caller must give to the scheduler; NULL =
  * none. See request_table_arrived_take. */
@@ -88,8 +89,9 @@ void requests_expire(struct requests *q, struct gateway_request *r, const char *
  * many losses. dead: the machine whose connection has ended; NULL = a link broke, or a machine fell
  * silent. */
 void requests_lose(struct requests *q, struct gateway_request *r, const struct fleet_machine *dead);
-/* Lets requests arrive that wait in GATEWAY_REQUEST_DOUBTED for this machine. Call it when the
- * machine's connection has ended, after the calls of requests_lose. */
+/* Moves the requests that wait in GATEWAY_REQUEST_DOUBTED for this machine to
+ * GATEWAY_REQUEST_ARRIVING. Call it when the machine's connection has ended, after the calls of
+ * requests_lose. */
 void requests_machine_down(struct requests *q, const struct fleet_machine *m);
 /* Handles a crash (blame.h) of a machine whose connection has ended. The requests `ids` become
  * suspects, or end with GATEWAY_BLAMED. Ignores requests that have ended, and requests that this
@@ -120,7 +122,7 @@ struct gateway_request *requests_next(struct requests *q, const struct gateway_r
 struct requests_counts {
     uint32_t open;         /* Open requests (table.h). */
     uint32_t prompts_sent; /* Requests for which request_prompt_is_sent is true. */
-    uint64_t resumed;      /* Resumptions so far, except after preemptions and hand-overs. */
+    uint64_t resumed;      /* Resumptions with GATEWAY_RESUME_LOST so far. */
 };
 struct requests_counts requests_counts(const struct requests *q);
 
