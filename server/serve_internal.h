@@ -104,7 +104,7 @@ struct serve {
     int64_t servable_us;       /* When the gateway was ready for the first time; -1 = not yet. */
     bool announced;            /* The line that says that the server is ready was printed. */
     int64_t drain_deadline_us; /* When running requests are ended; -1 = no drain. */
-    int64_t refusal_us;        /* When the drain refuses new requests; -1 = now, or no drain. */
+    int64_t refusal_us;        /* When the drain begins to refuse requests; -1 = begun, or none. */
     int64_t stop_deadline_us;  /* When the machines are killed; -1 = the server does not stop. */
     bool failed;               /* The server stops with the exit status 1. */
     struct error failure;      /* Why `failed` is true. */
@@ -284,8 +284,8 @@ void serve_dump_end(struct serve *s); /* Frees what is left. */
 /* --- serve_stop.c --- */
 
 /* Handles signals. SIGTERM and SIGINT begin the drain; during the drain they begin the stop; during
- * the stop they kill the machines. SIGHUP calls serve_reload, before the drain. SIGUSR1 calls
- * serve_dump_begin. */
+ * the stop they kill the machines. SIGHUP calls serve_reload, unless the drain or the stop has
+ * begun. SIGUSR1 calls serve_dump_begin. */
 void serve_signals_turn(struct serve *s);
 /* Continues the drain or the stop; begins the stop if s->failed. Lowers *timeout_ms to the time
  * until the next step. Returns true when the stop has begun and all local machines have ended. */
