@@ -1,10 +1,10 @@
 /* completion: one API request, from its body to its answer. A completion owns the parsed body, its
  * prompts as tokens, and the output that the client has not read. A body can ask for several
  * answers, the *choices*; the completion submits a gateway request for each choice that needs a
- * machine. It converts tokens to text, and writes server-sent events (SSE) or the JSON body.
- * server/http/ calls completion_input_read on a text thread (text_jobs.h), and the other functions
- * on the gateway's event loop thread. A completion knows HTTP status codes, but no connections and
- * no headers. It chooses no machines. */
+ * machine. The completion converts tokens to text, and writes server-sent events (SSE) or the JSON
+ * body. server/http/ calls completion_input_read on a text thread (text_jobs.h), and the other
+ * functions on the gateway's event loop thread. A completion knows HTTP status codes, but no
+ * connections and no headers. It chooses no machines. */
 #ifndef SERVER_HTTP_COMPLETION_H
 #define SERVER_HTTP_COMPLETION_H
 

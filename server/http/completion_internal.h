@@ -105,7 +105,7 @@ struct completion {
     uint32_t prompt_count;
     struct token_rules_words rules;    /* The body's rules about tokens (common/token_rules.h). */
     uint8_t pooling;                   /* enum pooling, for embeddings. */
-    struct event_writer *event_writer; /* NULL = cleave.events is not set. */
+    struct event_writer *event_writer; /* NULL = no events of the gateway are written. */
     struct completion_form *form;      /* NULL = neither /v1/responses nor /v1/messages. */
     struct answer_format format;       /* See struct completion_input. */
     enum answer_begin begin;           /* See struct completion_input. */
@@ -146,7 +146,8 @@ void completion_write_embeddings(struct completion *c);
 bool completion_events_begin(struct completion *c);
 /* Frees c->event_writer; events after this call are not written. */
 void completion_events_end(struct completion *c);
-/* The callback `event` of struct gateway_client: writes an SSE event. self: the choice. */
+/* The callback `event` of struct gateway_client: writes an SSE event, at most 256 for a completion.
+ * self: the choice. */
 void completion_on_event(void *self, const struct gateway_event *event);
 
 /* --- completion_parts.c: the answers of chats, split into reasoning, content and calls --- */

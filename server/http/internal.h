@@ -72,7 +72,7 @@ struct exchange {
     struct text body;           /* The body so far; its bytes count in http->bodies_bytes. */
     uint64_t body_bytes_max;    /* http/body_bytes_max when the headers arrived. */
     uint64_t body_expected;     /* Content-Length; UINT64_MAX = chunked; 0 = no body. */
-    struct api_error *refusal; /* The answer, once the rest of the body was dropped; NULL = none. */
+    struct api_error *refusal; /* The answer after the rest of the body has arrived; NULL = none. */
     bool closes_connection;    /* The connection closes after the answer. */
     int64_t arrived_us;        /* When the whole request had arrived; 0 = not yet. */
     struct http_text_work *text_work; /* Work of the text threads on the body; NULL = none. */
@@ -244,10 +244,10 @@ enum http_phase {
 struct http_record {
     const char *request_id;
     const char *trace_id, *trace_parent;  /* Empty = none. */
-    const struct completion_facts *facts; /* answer_id is empty if there was no completion. */
+    const struct completion_facts *facts; /* All zeros if completion_open was not called. */
     const char *path;                     /* Path of the route. */
     const char *key_name;                 /* Name of the API key; empty = none. */
-    const char *finish; /* As in completion_facts, or "error"; NULL = there was no completion. */
+    const char *finish; /* As in completion_facts, or "error"; NULL = completion_open not called. */
     const char *error;  /* Message of the error; empty = none. */
     char client[LIMIT_ADDRESS_BYTES];
     unsigned status;        /* 0 = the client left before it had an answer. */
@@ -257,9 +257,9 @@ struct http_record {
 };
 
 /* Writes the access log's line and the spans of a request that has ended, and logs a slow request.
- * Call it when the completion is closed. Only requests for routes with HTTP_KEY are recorded. If
- * there are keys, only requests with a valid key are recorded. Requests over http/admin_socket and
- * a browser's OPTIONS requests are not recorded. */
+ * Call it after the completion was closed. Records requests for routes with HTTP_KEY; if there are
+ * keys, only those that show a known key. Requests over http/admin_socket and a browser's OPTIONS
+ * requests are not recorded. */
 void http_record_write(struct exchange *exchange);
 /* Updates the metrics about the ledger, the access log and the spans. Logs when losses begin, and
  * when the ledger takes no lines or takes lines again. */
@@ -283,9 +283,9 @@ uint32_t http_record_spans(const struct http_record *record, const uint64_t ids[
 
 /* --- headers.c --- */
 
-/* Checks the headers of a request, such as its access, method and size. Sets body_expected,
- * is_preflight, and the fields about the API key and the administrator. Returns false, with the
- * answer in *error, if the request is refused. */
+/* Checks what the headers of a request say, such as its method and size, and calls
+ * http_access_check. Sets fields of the exchange, such as body_expected and is_preflight. Returns
+ * false, with the answer in *error, if the request is refused. */
 bool http_headers_check(struct exchange *exchange, const char *url, const char *method,
                         struct api_error *error);
 /* Fills *error with the answer to a body that is too large. Returns false. */
