@@ -46,8 +46,8 @@ enum fleet_phase {
 /* What etcd says about a machine. */
 enum fleet_member {
     FLEET_MEMBER_NONE,       /* The config or an operator named it; etcd does not decide. */
-    FLEET_MEMBER_REGISTERED, /* The machine is registered in etcd. */
-    FLEET_MEMBER_EXPIRED,    /* The machine was registered in etcd, and no longer is. */
+    FLEET_MEMBER_REGISTERED, /* The machine has registered itself in etcd. */
+    FLEET_MEMBER_EXPIRED,    /* It is no longer in etcd, and is removed when it is not connected. */
 };
 
 enum process_state {
@@ -110,11 +110,12 @@ struct fleet_machine {
     struct fleet_process process;
     struct fleet_connection connection;
 
-    /* server/gateway/ writes the fields below; server/serve.c sets fixed_version at the start. */
+    /* server/gateway/ writes the fields below. fleet.c sets the first value of `home`, and
+     * server/serve.c the first value of fixed_version. */
 
     /* Model version of a local machine; 0 = the model that the machine reports decides. */
     uint32_t fixed_version;
-    struct gateway_version *version; /* Its version, which can change when it connects. */
+    struct gateway_version *version; /* Its version, which can change while it is not connected. */
     enum pool home;                  /* Home pool. */
     uint64_t home_serial; /* Number of the latest change of `home`; 0 = the pool of the config. */
     enum pool pool;       /* Current pool, while the machine is connected. */

@@ -76,9 +76,8 @@ int launcher_turn(struct launcher *l);
 
 /* Lets the next launcher_turn start a machine that was added to the fleet. */
 void launcher_machine_start(struct launcher *l, struct fleet_machine *machine);
-/* Asks a machine to end (SIGTERM), and does not start it again. launcher_turn kills its process
- * after 5 s, unless launcher_stop was called. `ended` is called when the process has ended, except
- * after launcher_stop or if the machine has no process. */
+/* Asks a machine to end (SIGTERM), and does not start it again. If the machine has a process,
+ * launcher_turn kills the process after 5 s, and calls `ended` when the process has ended. */
 void launcher_machine_stop(struct launcher *l, struct fleet_machine *machine);
 
 /* Sends the cluster keys to the machines that run. Call it when options.cluster_keys has
