@@ -67,7 +67,7 @@ void metrics_time_add(struct metrics *m, enum metrics_time interval, int64_t us)
 /* How a request ended. */
 enum metrics_reason {
     METRICS_STOP,   /* An end token or a stop string ended the answer. */
-    METRICS_LENGTH, /* The answer reached its length limit, which may be 0. */
+    METRICS_LENGTH, /* The answer reached its length limit, or no answer was wanted. */
     METRICS_ABORT,  /* The rest of the answer was no longer wanted. */
     METRICS_ERROR,  /* The request ended with an error. */
     METRICS_REASON_COUNT
