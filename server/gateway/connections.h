@@ -1,8 +1,8 @@
-/* gateway_connections: the gateway's connections to the machines, and the messages on them. It
- * connects to a machine when the machine's address is known. When a connection is lost or an
- * attempt fails, it tries again after a pause from 50 ms to 2 s. It owns the field `connection` of
- * the fleet's records, except wants_end and end_granted. server/gateway/ calls it on the gateway's
- * event loop thread. It knows no requests and no schedulers. */
+/* gateway_connections: the gateway's connections to the machines, and the messages on them. The
+ * part connects to a machine whose address is known. When a connection is lost or an attempt fails,
+ * the next attempt follows after a pause from 50 ms to 2 s. The part owns the field `connection` of
+ * the fleet's records, except wants_end and end_granted. server/gateway/ calls the functions on the
+ * gateway's event loop thread. The part knows no requests and no schedulers. */
 #ifndef SERVER_GATEWAY_CONNECTIONS_H
 #define SERVER_GATEWAY_CONNECTIONS_H
 

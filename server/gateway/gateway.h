@@ -1,10 +1,10 @@
 /* gateway: carries out requests on the machines of the cluster. It owns the open requests and the
- * connections to the machines. It gives events to the cluster scheduler, sends RESERVE, PREFILL and
- * CANCEL to the machines that the scheduler chooses, and delivers each token to the client once, in
- * order. server/http/ submits requests; server/serve*.c add and remove machines and run the event
- * loop. All calls are on the gateway's event loop thread, the main thread of `cleave serve`. The
- * gateway handles no text (server/api/ and server/http/ do), chooses no machines
- * (scheduler/cluster/ does), and starts no processes (server/fleet/launcher.h does). */
+ * connections to the machines. It gives events to the cluster scheduler, sends requests to the
+ * machines that the scheduler chooses, and delivers each token to the client once, in order.
+ * server/http/ submits requests; server/serve*.c add and remove machines and run the event loop.
+ * All calls are on the gateway's event loop thread, the main thread of `cleave serve`. The gateway
+ * handles no text (server/api/ and server/http/ do), chooses no machines (scheduler/cluster/ does),
+ * and starts no processes (server/fleet/launcher.h does). */
 #ifndef SERVER_GATEWAY_GATEWAY_H
 #define SERVER_GATEWAY_GATEWAY_H
 
@@ -159,11 +159,11 @@ void gateway_state_write(const struct gateway *g, struct text *out);
 /* Returns a descriptor for the event loop (level-triggered). It is readable when messages have
  * arrived. */
 int gateway_fd(struct gateway *g);
-/* Does the gateway's work of one iteration of the event loop. Call it when the descriptor of
- * gateway_fd is readable, after the returned number of milliseconds (-1 = no limit), and after
- * gateway_submit and gateway_release, because these functions only queue work. */
+/* Does the gateway's work of one iteration of the event loop, with the work that other functions,
+ * such as gateway_submit, have queued. Returns the milliseconds until the next call; -1 = no
+ * limit. */
 int gateway_turn(struct gateway *g);
-/* Returns true if work waits, so the caller must call gateway_turn before it sleeps. */
+/* Returns true if work waits: the event loop must call gateway_turn before it sleeps. */
 bool gateway_pending(const struct gateway *g);
 
 /* Ends the open requests, and all requests that are submitted later, with GATEWAY_FAILED; the next

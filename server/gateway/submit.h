@@ -1,8 +1,8 @@
 /* gateway_submit: the struct of a request that is submitted to the gateway, and the functions
  * through which the gateway reports the request's tokens, events and end. Here a *client* is the
  * part of this process that submits the request: server/http/, for each answer that an HTTP client
- * wants. The gateway calls the functions on its event loop thread. This header has types only, and
- * owns nothing; gateway_submit and gateway_release are in gateway.h. */
+ * wants. The gateway calls the functions on its event loop thread. This header has no state;
+ * gateway_submit and gateway_release are in gateway.h. */
 #ifndef SERVER_GATEWAY_SUBMIT_H
 #define SERVER_GATEWAY_SUBMIT_H
 
@@ -34,7 +34,7 @@ enum gateway_event_kind {
     GATEWAY_EVENT_PREFILLING,  /* The prompt was sent to the prompt machine. */
     GATEWAY_EVENT_FIRST_TOKEN, /* The first token of this generation has arrived. */
     GATEWAY_EVENT_TRANSFERRED, /* The prompt's KV is on the token machine. */
-    GATEWAY_EVENT_RESUMING,    /* The request is scheduled again (enum gateway_resume). */
+    GATEWAY_EVENT_RESUMING,    /* The request will be scheduled again (enum gateway_resume). */
     GATEWAY_EVENT_KINDS
 };
 
@@ -130,8 +130,8 @@ struct gateway_submit {
     const uint32_t *prompt;      /* Token ids. */
     uint32_t prompt_count;       /* ≥ 1 */
     struct sampling sampling;    /* output_tokens_max 0 = no answer is wanted. */
-    const uint32_t *token_rules; /* Words of common/token_rules.h. */
-    uint32_t token_rule_words;   /* Number of these words; 0 = no rules. */
+    const uint32_t *token_rules; /* Rules in the form of common/token_rules.h. */
+    uint32_t token_rule_words;   /* Elements of `token_rules`; 0 = no rules. */
     /* The answer's constraint (model/grammar/grammar.h), which must compile. The text must stay
      * valid until `ended` or gateway_release. NULL = none. */
     const char *constraint;
