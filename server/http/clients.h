@@ -1,4 +1,4 @@
-/* http_clients: decides which connections of HTTP clients may stay open. It owns the table of
+/* http_clients: decides which connections of HTTP clients may stay open, and owns the table of
  * clients. server/http/ calls it on the gateway's event loop thread, and closes the connections.
  * The part reads and writes no sockets and knows no HTTP.
  *

@@ -8,7 +8,7 @@
 #include "model/answer/answer_parser.h"
 #include "server/http/completion.h"
 
-/* A prompt as token ids. It belongs to the completion; several choices can use it. */
+/* A prompt as token ids. The completion owns the prompt; several choices can use it. */
 struct token_prompt {
     uint32_t *ids;
     uint32_t count;
@@ -117,7 +117,7 @@ struct completion {
     bool finished;                     /* See completion_finished. */
     struct api_error error;            /* status 0 = none. */
     struct text output;
-    struct text event_head; /* With streaming: how each event begins; empty before the first one. */
+    struct text event_head; /* How the events of choices begin; empty before the first event. */
     struct text token_text; /* Memory for the text of one token. */
     size_t read_bytes;      /* First bytes of `output` that the caller has read. */
     uint64_t removed_bytes; /* Bytes that are no longer in `output`. */

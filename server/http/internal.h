@@ -126,8 +126,8 @@ struct route {
 
 /* Returns the route of a URL's path; NULL = none. Slashes at the end are ignored. If a route's path
  * ends with a slash, the URL has one more part, which is copied to `path_tail`. For
- * /v1/models/NAME, `path_tail` is the adapter's number (served_model_find); other names have no
- * route. "/" has a route if http_page_served. */
+ * /v1/models/NAME, `path_tail` is the number from served_model_find; a NAME that is not found has
+ * no route. "/" has a route if http_page_served. */
 const struct route *http_route_find(const struct http *h, const char *url,
                                     char path_tail[LIMIT_NAME_BYTES]);
 bool http_route_allows(const struct route *route, const char *method);
@@ -137,7 +137,7 @@ bool http_route_allows(const struct route *route, const char *method);
 /* Queues a whole response; the body is copied. */
 enum MHD_Result http_answer(struct exchange *exchange, unsigned code, const char *content_type,
                             const char *body, size_t bytes);
-/* Adds the headers that all responses have, and queues the response. Takes over `response`. */
+/* Adds headers such as x-request-id, and queues the response. Takes over `response`. */
 enum MHD_Result http_answer_response(struct exchange *exchange, unsigned code,
                                      struct MHD_Response *response);
 /* Queues a whole JSON response from a text, which is emptied. */
@@ -300,8 +300,8 @@ bool http_bodies_fit(const struct http *h, uint64_t body_bytes, uint64_t bytes,
 
 /* Returns true if http/web_origins names the site `origin`; "*" names no site. */
 bool http_web_origin_named(const struct exchange *exchange, const char *origin);
-/* Returns true for a browser's OPTIONS request that asks whether a page of another site may send a
- * request, if the page may. */
+/* Returns true if a browser asks (method OPTIONS) whether a page of another site may send a
+ * request, and the page may. */
 bool http_web_is_preflight(const struct exchange *exchange, const char *method);
 /* Adds the headers that let a web page of another site read the response, if it may. */
 void http_web_headers_add(const struct exchange *exchange, struct MHD_Response *response);
