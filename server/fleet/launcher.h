@@ -1,7 +1,7 @@
 /* launcher: starts the fleet's local machines as child processes, reports their addresses, starts
  * them again when they have ended, and stops them. It owns these processes. server/serve*.c call it
- * on the gateway's event loop thread. It does not connect to machines (server/gateway/ does) and
- * does nothing for remote machines.
+ * on the gateway's event loop thread. The part does not connect to machines (server/gateway/ does),
+ * and does nothing for remote machines.
  *
  * A machine that ends before it was ready probably has a permanent fault, such as a model that does
  * not fit or a port in use. It is not started again. A machine that was ready once is started again
