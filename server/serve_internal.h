@@ -138,7 +138,7 @@ enum status serve_access_open(const struct config *config, struct event_log **ou
 enum status serve_spans_open(struct serve *s, struct error *error);
 /* Opens s->ledger, if the config names log/ledger_file, and calls serve_keys_restore. */
 enum status serve_ledger_open(struct serve *s, struct error *error);
-/* Closes s->access and replaces it by `log`, which it takes over; NULL = no file. */
+/* Replaces s->access by `log`, and closes the earlier file. Takes over `log`; NULL = no file. */
 void serve_access_use(struct serve *s, struct event_log *log);
 /* Sets level and format of the log by the config and the command line. Sends a changed level to
  * local machines. */
