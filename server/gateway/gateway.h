@@ -82,8 +82,7 @@ void gateway_machine_home_set(struct gateway *g, struct fleet_machine *machine, 
 /* Removes the machine from the fleet: its connection ends, and the other machines forget it.
  * Requires that a local machine's process has ended. */
 void gateway_machine_remove(struct gateway *g, struct fleet_machine *machine);
-/* Call it when the config has changed. The config's KV settings become those of the current
- * version. */
+/* Applies a changed config. Its KV settings become those of the current version. */
 void gateway_configure(struct gateway *g);
 
 /* --- Versions: during a model update, a second model is served beside the first model. A request
@@ -156,12 +155,10 @@ void gateway_requests_list(const struct gateway *g, const struct history_query *
  * machines, links and requests. */
 void gateway_state_write(const struct gateway *g, struct text *out);
 
-/* Returns a descriptor for the event loop (level-triggered). It is readable when messages have
- * arrived. */
+/* Returns a descriptor (level-triggered) that is readable when messages have arrived. */
 int gateway_fd(struct gateway *g);
-/* Does the gateway's work of one iteration of the event loop, with the work that other functions,
- * such as gateway_submit, have queued. Returns the milliseconds until the next call; -1 = no
- * limit. */
+/* Does the gateway's work of one iteration of the event loop, and the work that functions such as
+ * gateway_submit have queued. Returns the milliseconds until the next call; -1 = no limit. */
 int gateway_turn(struct gateway *g);
 /* Returns true if work waits: the event loop must call gateway_turn before it sleeps. */
 bool gateway_pending(const struct gateway *g);
@@ -185,8 +182,7 @@ void gateway_health_summary(const struct gateway *g, char *out, size_t capacity)
  * the model, LIMIT_CONTEXT_TOKENS, and the KV memory of the machines that have connected. */
 uint32_t gateway_context_tokens(const struct gateway *g, uint32_t version);
 
-/* Returns true if the KV of a prompt is likely to be found in a prefix cache when an equal prompt
- * was computed before. */
+/* Returns true if the KV of an equal earlier prompt is likely to be found in a prefix cache. */
 bool gateway_prompts_shared(const struct gateway *g, uint32_t version);
 
 /* Submits a request. *out is valid until `ended` or gateway_release. Returns ST_TOO_LARGE if prompt

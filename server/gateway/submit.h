@@ -96,10 +96,9 @@ struct gateway_summary {
     int64_t decode_us; /* The rest. */
 };
 
-/* Functions of the client. gateway_turn calls `token` and `embedding`. gateway_turn and
- * gateway_close call `ended`. Any function of gateway.h except gateway_submit can call `event` and
- * `summarise`, which must not release a request. The other functions may submit and release
- * requests. */
+/* Functions of the client. gateway_turn calls `token` and `embedding`; gateway_turn and
+ * gateway_close call `ended`. These three may submit and release requests. Functions of gateway.h
+ * except gateway_submit can call `event` and `summarise`, which must not release a request. */
 struct gateway_client {
     /* Receives the next token of the answer (index 0, 1, …), or the score of a prompt position
      * (token->scored). */
@@ -111,8 +110,7 @@ struct gateway_client {
     /* Receives the request's events; NULL = not wanted. FIRST_TOKEN precedes its token. */
     void (*event)(void *self, const struct gateway_event *event);
     /* Reports the request's end, before `ended` or during gateway_release; NULL = not wanted. Not
-     * called if the request has ended already when gateway_submit returns (there was nothing to
-     * compute, or the gateway stops). */
+     * called if the request has ended already when gateway_submit returns. */
     void (*summarise)(void *self, const struct gateway_summary *summary);
     /* The last call for this request, which is already freed. Not called after gateway_release.
      * reason: "" = none. retry_after_s: see GATEWAY_REFUSED. */
