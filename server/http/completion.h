@@ -89,8 +89,7 @@ struct completion_start {
     void *self; /* First argument of `changed`. */
 };
 
-/* Opens a completion and submits its gateway requests. Returns false, with *error filled, on
- * failure. */
+/* Opens a completion and submits its gateway requests. Returns false, with *error, on failure. */
 bool completion_open(struct completion_server *server, const struct completion_start *start,
                      struct completion **out, struct api_error *error);
 
@@ -98,8 +97,7 @@ bool completion_open(struct completion_server *server, const struct completion_s
  * completion. NULL is fine. */
 void completion_close(struct completion *c);
 
-/* Ends the completion with an error, because its API key was revoked. No effect on a completion
- * that has finished. */
+/* Ends the completion with a 401, because its API key was revoked, unless it has finished. */
 void completion_revoke(struct completion *c);
 
 /* Releases the gateway requests of choices that a stop string or an error has ended. Submits

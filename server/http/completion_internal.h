@@ -141,13 +141,11 @@ void completion_write_embeddings(struct completion *c);
 
 /* --- completion_events.c --- */
 
-/* Opens c->event_writer, if the body wants events (cleave.events). Returns false if there is no
- * memory. */
+/* Opens c->event_writer, if the body has cleave.events. Returns false if there is no memory. */
 bool completion_events_begin(struct completion *c);
 /* Frees c->event_writer; events after this call are not written. */
 void completion_events_end(struct completion *c);
-/* The callback `event` of struct gateway_client: writes an SSE event, at most 256 for a completion.
- * self: the choice. */
+/* The callback `event` of struct gateway_client: writes up to 256 SSE events. self: the choice. */
 void completion_on_event(void *self, const struct gateway_event *event);
 
 /* --- completion_parts.c: the answers of chats, split into reasoning, content and calls --- */
@@ -201,8 +199,7 @@ struct completion_usage completion_usage(const struct completion *c);
 
 /* Adds the id of a token of the answer, if the request wants ids. */
 void choice_add_id(struct choice *choice, uint32_t id);
-/* Adds a token's log-probabilities to the choice. score: NULL = the first prompt token, which has
- * none. */
+/* Adds a token's log-probabilities. score: NULL = the first prompt token, which has none. */
 void choice_add_logprob(struct choice *choice, uint32_t id, const struct message_token *score);
 /* Adds a prompt token to the field prompt_logprobs. score: as for choice_add_logprob. */
 void choice_add_prompt_logprob(struct choice *choice, uint32_t id,

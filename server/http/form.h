@@ -1,10 +1,9 @@
 /* form: writes the answers of /v1/responses and /v1/messages into a completion's output. An answer
  * of these APIs is a list of items (reasoning, text and tool calls) in the order in which the model
  * wrote them. form.c finds where items begin and end; form_responses.c and form_messages.c write
- * the JSON and the events of their API. completion*.c call the functions of form.c, which
- * completion_internal.h declares, on the gateway's event loop thread. The completion, which has one
- * choice, owns its struct completion_form. The part converts no bodies of requests
- * (server/api/forms.h does). */
+ * the JSON and the events of their API. completion*.c call form.c (see completion_internal.h) on
+ * the gateway's event loop thread. The completion, which has one choice, owns its struct
+ * completion_form. The part converts no bodies of requests (server/api/forms.h does). */
 #ifndef SERVER_HTTP_FORM_H
 #define SERVER_HTTP_FORM_H
 

@@ -217,8 +217,7 @@ bool http_audit_open(struct exchange *exchange, const char *url, const char *met
 void http_audit_target_set(struct exchange *exchange, const char *target);
 /* Stores which administrator or client has sent the request. */
 void http_audit_actor(const struct exchange *exchange, struct audit_actor *out);
-/* Writes the prepared line, once. No effect without a line. status: of the response; 0 = the client
- * has left before it had an answer. */
+/* Writes the prepared line, if any, once. status: an HTTP status; 0 = the client has left. */
 void http_audit_write(struct exchange *exchange, unsigned status);
 
 /* Writes the address of the exchange's client. */
@@ -257,9 +256,8 @@ struct http_record {
 };
 
 /* Writes the access log's line and the spans of a request that has ended, and logs a slow request.
- * Call it after the completion was closed. Records requests for routes with HTTP_KEY; if there are
- * keys, only those that show a known key. Requests over http/admin_socket and a browser's OPTIONS
- * requests are not recorded. */
+ * Call it after the completion was closed. Leaves out routes without HTTP_KEY, clients without a
+ * known key (if there are keys), http/admin_socket, and a browser's OPTIONS requests. */
 void http_record_write(struct exchange *exchange);
 /* Updates the metrics about the ledger, the access log and the spans. Logs when losses begin, and
  * when the ledger takes no lines or takes lines again. */
@@ -283,9 +281,8 @@ uint32_t http_record_spans(const struct http_record *record, const uint64_t ids[
 
 /* --- headers.c --- */
 
-/* Checks what the headers of a request say, such as its method and size, and calls
- * http_access_check. Sets fields of the exchange, such as body_expected and is_preflight. Returns
- * false, with the answer in *error, if the request is refused. */
+/* Checks the headers, and calls http_access_check. Sets fields such as body_expected and
+ * is_preflight. Returns false, with the answer in *error, if the request is refused. */
 bool http_headers_check(struct exchange *exchange, const char *url, const char *method,
                         struct api_error *error);
 /* Fills *error with the answer to a body that is too large. Returns false. */

@@ -34,8 +34,7 @@ enum status text_jobs_open(uint32_t thread_count, struct text_jobs **out, struct
 void text_jobs_stop(struct text_jobs *jobs);
 void text_jobs_close(struct text_jobs *jobs); /* Requires text_jobs_stop. NULL is fine. */
 
-/* Returns a descriptor for epoll. A job that has run makes it readable until text_jobs_done returns
- * NULL. */
+/* Returns a descriptor for epoll, readable when text_jobs_done has a job that has run. */
 int text_jobs_fd(const struct text_jobs *jobs);
 /* Queues a job, whose memory must stay valid until text_jobs_done has returned the job or
  * text_jobs_cancel has returned true. Returns false if TEXT_JOBS_QUEUED_MAX jobs are queued, or
