@@ -140,8 +140,7 @@ enum api_key_expiry {
 };
 /* Returns how near the expiry of a key with these settings is at now_s. */
 enum api_key_expiry api_key_expiry_of(const struct api_key_settings *settings, int64_t now_s);
-/* Returns true if the key has expired at the time of api_keys_time_set. Requires an index below
- * API_KEY_INDICES. */
+/* Returns true if the key (not API_KEY_NONE) has expired at the time of api_keys_time_set. */
 bool api_keys_expired(const struct api_keys *keys, uint32_t key_index);
 /* Calls `report` for keys in use that are nearer to their expiry (api_key_expiry_of) than the last
  * call reported. A new value of `expires` begins again with API_KEY_VALID. */
