@@ -32,8 +32,7 @@ struct transport_peer;  /* See transport/transport.h. */
  *           ending ─► free
  *
  * The loss of a connection changes no phase. fleet_remove frees a record in any phase. A machine
- * that has sent the message LEAVING (`wants_end`) drains in any phase, until its connection
- * ends. */
+ * that has sent LEAVING (`wants_end`) drains in any phase, until its connection ends. */
 enum fleet_phase {
     FLEET_FREE,     /* The record belongs to no machine. */
     FLEET_SERVING,  /* The machine gets requests while it is connected. */
@@ -161,9 +160,8 @@ struct fleet_machine *fleet_add(struct fleet *f, const struct config_machine *co
 /* Clears the record. Requires that the machine has no process and no connection. */
 void fleet_remove(struct fleet *f, struct fleet_machine *machine);
 
-/* Changes the phase of a machine. Requires that the drawing above has an arrow from the present
- * phase to `phase`, or that the phases are equal. Not for FLEET_FREE: see fleet_add and
- * fleet_remove. */
+/* Changes the phase of a machine along an arrow of the drawing above; no effect if the phases are
+ * equal. Not for FLEET_FREE: see fleet_add and fleet_remove. */
 void fleet_phase_set(struct fleet *f, struct fleet_machine *machine, enum fleet_phase phase);
 /* wants_end true = LEAVING has arrived; false = the connection has ended. Clears end_granted. */
 void fleet_wants_end_set(struct fleet *f, struct fleet_machine *machine, bool wants_end);
