@@ -29,8 +29,7 @@ void metrics_close(struct metrics *m); /* NULL is fine. */
 /* Content-Type of /metrics. */
 #define METRICS_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
-/* Counts a response with this status code, also if the client left before it had the whole
- * response. */
+/* Counts a response with this status code, also if the client left before the response's end. */
 void metrics_http_done(struct metrics *m, unsigned code);
 
 /* Returns the page of /metrics, NUL-terminated; the caller frees it. NULL = no memory. */
