@@ -11,9 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Runs the subcommand; argv[0] is its name. Returns the exit status: 0 after an end by SIGTERM or
- * SIGINT, a --check without errors, or an option that only prints; 2 for wrong options; 1 for
- * another failure. */
+/* Runs the subcommand; argv[0] is its name. Returns the exit status: 0 after SIGTERM or SIGINT, a
+ * --check without errors, or an option that only prints; 2 for wrong options; 1 otherwise. */
 int serve_main(int argc, char **argv);
 
 /* The command line as values. */
@@ -35,8 +34,7 @@ int serve_options_parse(int argc, char **argv, struct serve_options *out);
 enum status serve_options_reparse(int argc, char **argv, struct serve_options *out,
                                   struct error *error);
 
-/* Prints the output of --check: the config's source, model, HTTP address, machines and KV
- * settings. */
+/* Prints the output of --check: config, model, HTTP address, machines and KV settings. */
 void serve_options_print(const struct config *config, const char *model_path);
 
 /* The result of one check. */

@@ -118,8 +118,7 @@ static inline int64_t serve_now_us(void)
 
 /* --- serve.c --- */
 
-/* Returns the most descriptors that a gateway with this number of machines needs, besides the
- * connections of HTTP clients. */
+/* Returns the most descriptors that a gateway with N machines needs, without its HTTP clients. */
 rlim_t serve_files_of(uint32_t machine_count);
 
 /* --- serve_files.c --- */
@@ -150,8 +149,7 @@ void serve_admin_socket_remove(struct serve *s);
 /* Sets s->cluster_keys to the keys of cluster/key_file. Without such a file: to a random key, if
  * only this host can reach the machines and etcd is not used; otherwise to no key. */
 enum status serve_cluster_keys_find(struct serve *s, struct error *error);
-/* Reads cluster/key_file again. out->count 0 = the config names no file, or the keys have not
- * changed. */
+/* Reads cluster/key_file again. out->count 0 = there is no file, or the keys have not changed. */
 enum status serve_cluster_keys_read(const struct serve *s, struct secret_keys *out,
                                     struct error *error);
 
@@ -219,8 +217,7 @@ enum status serve_members_open(struct serve *s, struct error *error);
 /* Makes the paths of etcd's files absolute in the config of a local machine. */
 void serve_members_prepare(const struct serve *s, struct config *config);
 void serve_members_close(struct serve *s);
-/* Handles changes of the machines in etcd. Returns the milliseconds until the next call; -1 =
- * none. */
+/* Handles changes of the machines in etcd. Returns the milliseconds to the next call; -1 = none. */
 int serve_members_turn(struct serve *s);
 
 /* --- serve_reload.c --- */
