@@ -36,7 +36,7 @@ void history_close(struct history *h); /* NULL is fine. */
 
 /* history_begin, history_event and history_end do nothing if `h` is NULL. */
 
-/* Adds a submitted request, which may have ended already. Returns the value for r->history_number. */
+/* Adds a request, which may have ended already. Returns the value for r->history_number. */
 uint64_t history_begin(struct history *h, const struct gateway_request *r,
                        const struct gateway_submit *submit, int64_t now_us);
 /* Adds an event of the request. Of many events, only the first and the latest events are kept. Does
