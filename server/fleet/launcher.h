@@ -72,7 +72,7 @@ int launcher_turn(struct launcher *l);
 /* Lets the next launcher_turn start a machine that was added to the fleet. */
 void launcher_machine_start(struct launcher *l, struct fleet_machine *machine);
 /* Asks a machine to end (SIGTERM), and does not start it again. If the machine has a process,
- * launcher_turn kills the process after 5 s, and calls `ended` when the process has ended. */
+ * launcher_turn kills the process unless it ends within 5 s, and calls `ended` at its end. */
 void launcher_machine_stop(struct launcher *l, struct fleet_machine *machine);
 
 /* Sends the changed options.cluster_keys to the machines that run. */

@@ -62,7 +62,7 @@ void connections_address_set(struct connections *c, struct fleet_machine *m, con
 /* Drops the machine's connection or attempt, if there is one. connections_turn connects again
  * later, unless the machine has no address or connections_stop was called. */
 void connections_drop(struct connections *c, struct fleet_machine *m, const char *reason);
-/* Encodes and queues a message. Does nothing if the machine is not up, or is `broken`. After a
+/* Encodes and queues a message. Does nothing if the connection is not up, or is `broken`. After a
  * failure the next connections_turn drops the connection. */
 void connections_send(struct connections *c, struct fleet_machine *m,
                       const struct message *message);

@@ -82,7 +82,7 @@ void gateway_machine_home_set(struct gateway *g, struct fleet_machine *machine, 
 /* Removes the machine from the fleet: its connection ends, and the other machines forget it.
  * Requires that a local machine's process has ended. */
 void gateway_machine_remove(struct gateway *g, struct fleet_machine *machine);
-/* Applies a changed config. Its KV settings become those of the current version. */
+/* Applies a changed options.config, whose KV settings become those of the current version. */
 void gateway_configure(struct gateway *g);
 
 /* --- Versions: during a model update, a second model is served beside the first model. A request

@@ -97,7 +97,7 @@ bool completion_open(struct completion_server *server, const struct completion_s
  * completion. NULL is fine. */
 void completion_close(struct completion *c);
 
-/* Ends the completion with a 401, because its API key was revoked, unless it has finished. */
+/* Ends the completion with a 401 (revoked API key). No effect if the completion has finished. */
 void completion_revoke(struct completion *c);
 
 /* Releases the gateway requests of choices that a stop string or an error has ended. Submits

@@ -281,8 +281,8 @@ uint32_t http_record_spans(const struct http_record *record, const uint64_t ids[
 
 /* --- headers.c --- */
 
-/* Checks the headers, and calls http_access_check. Sets fields such as body_expected and
- * is_preflight. Returns false, with the answer in *error, if the request is refused. */
+/* Checks the headers, such as access, method and size. Sets fields such as body_expected. Returns
+ * false, with the answer in *error, if the request is refused. */
 bool http_headers_check(struct exchange *exchange, const char *url, const char *method,
                         struct api_error *error);
 /* Fills *error with the answer to a body that is too large. Returns false. */
