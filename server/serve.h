@@ -11,22 +11,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Runs the subcommand; argv[0] is its name. Returns the exit status: 0 after an end by SIGTERM or
- * SIGINT, a --check without errors, or --help; 2 for wrong options; 1 for another failure. */
+/* Runs the subcommand; argv[0] is its name. Returns the exit status: 0 after SIGTERM or SIGINT, a
+ * --check without errors, or an option that only prints; 2 for wrong options; 1 otherwise. */
 int serve_main(int argc, char **argv);
 
 /* The command line as values. */
 struct serve_options {
     struct config *config; /* The file's config with the changes by options; owned by the caller. */
-    bool check_only;       /* --check: only check and print the config. */
+    bool check_only;       /* --check: check and print the config, and exit. */
     bool quiet;            /* --quiet: print only the line that says that the server is ready. */
     enum log_level log_level; /* Level of log_level_name; LOG_INFO if log_level_name is NULL. */
     /* The level of --log-level, or "warn" for --quiet; NULL = neither option was given. */
     const char *log_level_name;
 };
 
-/* Reads the command line and the config file into *out and *out->config. Returns -1 to continue; or
- * the exit status, after it has printed the error or the help. */
+/* Reads the command line and the config file into *out and *out->config. Returns -1 to continue, or
+ * the exit status after an error or an option that only prints. */
 int serve_options_parse(int argc, char **argv, struct serve_options *out);
 
 /* Does what serve_options_parse does, for a reload, but prints nothing. Returns ST_OK to continue.
@@ -34,8 +34,7 @@ int serve_options_parse(int argc, char **argv, struct serve_options *out);
 enum status serve_options_reparse(int argc, char **argv, struct serve_options *out,
                                   struct error *error);
 
-/* Prints the output of --check: the config's source, model, HTTP address, machines and KV
- * settings. */
+/* Prints the output of --check: config, model, HTTP address, machines and KV settings. */
 void serve_options_print(const struct config *config, const char *model_path);
 
 /* The result of one check. */
@@ -58,9 +57,9 @@ void check_say(const struct check_report *report, enum check_level level, const 
  * model; 0 = not known. */
 void serve_check(const struct config *config, bool is_deep, const struct check_report *report,
                  struct config_model_bytes *bytes_out);
-/* Checks only the files that machines also read: the models and the cluster keys. machine_index:
- * index of the machine that this host runs; -1 = this host runs all local machines. is_deep: also
- * reads the model's tokenizer and chat template. *bytes_out: see serve_check. */
+/* Checks the files of the models and the cluster keys. machine_index: index of the machine that
+ * this host runs; -1 = this host runs all local machines. is_deep: also reads the model's tokenizer
+ * and chat template. *bytes_out: see serve_check. */
 void serve_check_machine_files(const struct config *config, int machine_index, bool is_deep,
                                const struct check_report *report,
                                struct config_model_bytes *bytes_out);

@@ -104,7 +104,7 @@ struct serve {
     int64_t servable_us;       /* When the gateway was ready for the first time; -1 = not yet. */
     bool announced;            /* The line that says that the server is ready was printed. */
     int64_t drain_deadline_us; /* When running requests are ended; -1 = no drain. */
-    int64_t refusal_us;        /* When the drain refuses new requests; -1 = now, or no drain. */
+    int64_t refusal_us;        /* When the drain refuses requests; -1 = already, or no drain. */
     int64_t stop_deadline_us;  /* When the machines are killed; -1 = the server does not stop. */
     bool failed;               /* The server stops with the exit status 1. */
     struct error failure;      /* Why `failed` is true. */
@@ -118,8 +118,7 @@ static inline int64_t serve_now_us(void)
 
 /* --- serve.c --- */
 
-/* Returns the most descriptors that a gateway with this number of machines needs, besides the
- * connections of HTTP clients. */
+/* Returns the most descriptors of a gateway with this number of machines, without HTTP clients. */
 rlim_t serve_files_of(uint32_t machine_count);
 
 /* --- serve_files.c --- */
@@ -138,7 +137,7 @@ enum status serve_access_open(const struct config *config, struct event_log **ou
 enum status serve_spans_open(struct serve *s, struct error *error);
 /* Opens s->ledger, if the config names log/ledger_file, and calls serve_keys_restore. */
 enum status serve_ledger_open(struct serve *s, struct error *error);
-/* Closes s->access and replaces it by `log`, which it takes over; NULL = no file. */
+/* Replaces s->access by `log`, and closes the earlier file. Takes over `log`; NULL = no file. */
 void serve_access_use(struct serve *s, struct event_log *log);
 /* Sets level and format of the log by the config and the command line. Sends a changed level to
  * local machines. */
@@ -150,8 +149,7 @@ void serve_admin_socket_remove(struct serve *s);
 /* Sets s->cluster_keys to the keys of cluster/key_file. Without such a file: to a random key, if
  * only this host can reach the machines and etcd is not used; otherwise to no key. */
 enum status serve_cluster_keys_find(struct serve *s, struct error *error);
-/* Reads cluster/key_file again. out->count 0 = the config names no file, or the keys have not
- * changed. */
+/* Reads cluster/key_file again. out->count 0 = there is no file, or the keys have not changed. */
 enum status serve_cluster_keys_read(const struct serve *s, struct secret_keys *out,
                                     struct error *error);
 
@@ -219,8 +217,7 @@ enum status serve_members_open(struct serve *s, struct error *error);
 /* Makes the paths of etcd's files absolute in the config of a local machine. */
 void serve_members_prepare(const struct serve *s, struct config *config);
 void serve_members_close(struct serve *s);
-/* Handles changes of the machines in etcd. Returns the milliseconds until the next call; -1 =
- * none. */
+/* Handles changes of the machines in etcd. Returns the milliseconds to the next call; -1 = none. */
 int serve_members_turn(struct serve *s);
 
 /* --- serve_reload.c --- */
@@ -284,8 +281,8 @@ void serve_dump_end(struct serve *s); /* Frees what is left. */
 /* --- serve_stop.c --- */
 
 /* Handles signals. SIGTERM and SIGINT begin the drain; during the drain they begin the stop; during
- * the stop they kill the machines. SIGHUP calls serve_reload, before the drain. SIGUSR1 calls
- * serve_dump_begin. */
+ * the stop they kill the machines. SIGHUP calls serve_reload, unless the drain or the stop has
+ * begun. SIGUSR1 calls serve_dump_begin. */
 void serve_signals_turn(struct serve *s);
 /* Continues the drain or the stop; begins the stop if s->failed. Lowers *timeout_ms to the time
  * until the next step. Returns true when the stop has begun and all local machines have ended. */

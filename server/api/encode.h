@@ -30,14 +30,12 @@ struct api_encode {
     enum api_control_tokens control;
     bool templates_allowed;      /* Requests may have a chat template of their own. */
     struct answer_format format; /* How the model writes answers. */
-    /* A text that cannot fit into this number of tokens is refused without being encoded; 0 = no
-     * limit. */
+    /* A text that surely has more tokens is refused before it is encoded; 0 = no limit. */
     uint32_t context_tokens;
 };
 
 /* Fills *error with a 400 for a prompt that is longer than the context, and returns false. field:
- * the body's field with the prompt. prompt_length: a text such as "4 tokens" or "at least 4
- * tokens". */
+ * the body's field with the prompt. prompt_length: a text such as "at least 4 tokens". */
 bool api_context_refuse(struct api_error *error, const char *field, uint32_t context_tokens,
                         const char *prompt_length);
 
@@ -52,8 +50,8 @@ bool api_encode_prompt(const struct api_encode *encoder, const char *field, cons
  * are allowed. Control tokens that the template writes are recognised in any case. The prompt
  * begins with one BOS if the template writes BOS, or if the model's prompts begin with BOS.
  * field: the body's field with the conversation, which errors name. *begin_out: whether the answer
- * begins before, in or after its reasoning. The caller frees *ids_out, also after a failure. Returns
- * false, with *error filled, on failure. */
+ * begins before, in or after its reasoning. The caller frees *ids_out, also after a failure.
+ * Returns false, with *error filled, on failure. */
 bool api_encode_chat(const struct api_encode *encoder, const char *field,
                      const struct chat_request *request, uint32_t **ids_out, size_t *count_out,
                      enum answer_begin *begin_out, struct api_error *error);

@@ -23,15 +23,13 @@ struct form {
 /* Most messages, parts, calls and tools of a body. */
 #define FORM_ITEMS_MAX 65536
 
-/* Convert the fields of the form's own table (api_form_fields): add messages and other fields to
- * form->chat. */
+/* Convert the fields of the form's own table (api_form_fields) to fields of form->chat. */
 bool form_responses_convert(struct form *form);
 bool form_messages_convert(struct form *form);
 /* Returns a new object with the fields of the request that the answer repeats; NULL = no memory. */
 json_t *form_responses_echo(json_t *body);
 
-/* Sets object[name] = value, and takes over `value`. If `value` is NULL or there is no memory, the
- * error is a 503. */
+/* Sets object[name], and takes over `value`. If `value` is NULL or memory is short: a 503. */
 bool form_member_set(struct form *form, json_t *object, const char *name, json_t *value);
 /* Copies the body's field `name`, if there is one, to the chat's field chat_name. */
 bool form_field_copy(struct form *form, const char *name, const char *chat_name);
@@ -52,8 +50,7 @@ bool form_reasoning_end(struct form *form, json_t *message, struct text *reasoni
 bool form_text_add(struct form *form, json_t *message, json_t *text);
 /* Adds a call to a message of an assistant. `arguments`: a text or an object. */
 bool form_call_add(struct form *form, json_t *message, json_t *id, json_t *name, json_t *arguments);
-/* Adds the result of the call `id` as a message. content: as for form_content_add; NULL = an empty
- * text. */
+/* Adds the result of the call `id` as a message. content: see form_content_add; NULL = "". */
 bool form_result_add(struct form *form, json_t *id, json_t *content, const char *place);
 /* Converts the body's `tools`, which must be functions of the client. type: the wanted value of the
  * field "type" of a tool. type_optional: the field may be missing. schema: name of the tool's field

@@ -83,10 +83,10 @@ enum status api_key_set_diff(const struct api_keys *keys, const struct api_key_s
                              void *self);
 
 /* Replaces the keys in use, and frees the set; set NULL = no keys are configured. A key with the
- * name of an earlier key continues the earlier key's counters, if no other key has got its index. A
- * secret that is not in the set is revoked: the caller ends requests in flight that have shown this
- * secret (api_keys_revoked). If removed keys leave no index free, a new key cannot be used until
- * the next call. */
+ * name of an earlier key continues the earlier key's counters, unless another key has got that
+ * key's index. A secret that is not in the set is revoked: the caller ends requests in flight that
+ * have shown this secret (api_keys_revoked). If removed keys leave no index free, a new key cannot
+ * be used until the next call. */
 void api_keys_apply(struct api_keys *keys, struct api_key_set *set);
 
 /* Sets this gateway's share of each key's limits: `gateways` gateways divide a limit evenly. If the
@@ -140,8 +140,7 @@ enum api_key_expiry {
 };
 /* Returns how near the expiry of a key with these settings is at now_s. */
 enum api_key_expiry api_key_expiry_of(const struct api_key_settings *settings, int64_t now_s);
-/* Returns true if the key has expired at the time of api_keys_time_set. Requires an index below
- * API_KEY_INDICES. */
+/* Returns true if the key (not API_KEY_NONE) has expired at the time of api_keys_time_set. */
 bool api_keys_expired(const struct api_keys *keys, uint32_t key_index);
 /* Calls `report` for keys in use that are nearer to their expiry (api_key_expiry_of) than the last
  * call reported. A new value of `expires` begins again with API_KEY_VALID. */
@@ -168,11 +167,11 @@ bool api_keys_text_begin(struct api_keys *keys, uint32_t key_index, int64_t now_
                          struct api_error *error);
 void api_keys_text_end(struct api_keys *keys, uint32_t key_index);
 
-/* Begins `answers` answers to prompts of prompt_tokens tokens in all, within this gateway's share
- * of the limits. Charges the answers and the prompts' tokens. Answers may exceed the limits of
- * tokens; later answers are then refused until at least one token is left again. Returns false with
- * a 429 in *error, or with a 400 if `answers` is above a whole limit of the key; only the refusal
- * is then counted. Succeeds for API_KEY_NONE. */
+/* Begins `answers` answers to prompts of prompt_tokens tokens in all, if the key's limits allow
+ * them. Charges the answers and the prompts' tokens. Answers may exceed the limits of tokens; later
+ * answers are then refused until at least one token is left again. Returns false with a 429 in
+ * *error, or with a 400 if `answers` is above a whole limit of the key; only the refusal is then
+ * counted. Succeeds for API_KEY_NONE. */
 bool api_keys_answers_begin(struct api_keys *keys, uint32_t key_index, uint32_t answers,
                             uint64_t prompt_tokens, int64_t now_us, struct api_error *error);
 /* Charges the key for generated tokens. */

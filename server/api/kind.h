@@ -1,5 +1,5 @@
 /* api_kind: the kinds of API requests that machines compute; each kind has an endpoint. server/api/
- * and server/http/ use it, on any thread. It has no state and parses nothing. */
+ * and server/http/ use it, on any thread. The header has no state and parses nothing. */
 #ifndef SERVER_API_KIND_H
 #define SERVER_API_KIND_H
 

@@ -43,9 +43,8 @@ struct api_known_field {
     /* Bit k is set: cleave uses the field in requests of the enum api_kind with the value k. */
     uint32_t used_by_kinds;
     enum api_neutral neutral;
-    /* A letter for OpenAI, one for vLLM and one for llama-server: y = supports the field, p =
-     * partly or deprecated, i = ignores the field, n = no. Empty in the tables of
-     * api_form_fields. */
+    /* A letter each for OpenAI, vLLM and llama-server: y = supports the field, p = partly or
+     * deprecated, i = ignores the field, n = no. Empty in the tables of api_form_fields. */
     char peer_support[4];
     /* JSON types of the field except null, separated by blanks; empty if `used_by_kinds` is 0. */
     const char *types;

@@ -23,8 +23,7 @@ struct api_logit_rules {
 
 /* Parses the fields of a body. *out must be all zeros. The caller frees *out with
  * api_logit_rules_done, also after a failure. Returns false, with *error filled, for a wrong value,
- * for a list longer than its limit (LIMIT_LOGIT_BIASES, LIMIT_ALLOWED_TOKENS, LIMIT_BAD_WORDS), for
- * a bad word of 0 or more than LIMIT_STOP_BYTES bytes, or if there is no memory. */
+ * for a list or text above its limit (common/limits.h), or if there is no memory. */
 bool api_logit_rules_parse(json_t *root, struct api_logit_rules *out, struct api_error *error);
 /* Converts the rules to uint32_t words for a model. As in vLLM, leading spaces of a bad word are
  * cut. The bad word with one space before it is also forbidden, if it has as many tokens and

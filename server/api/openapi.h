@@ -1,6 +1,6 @@
 /* api_openapi: writes the description of the HTTP API that clients read at /openapi.json, as
- * OpenAPI 3.1. server/http/routes.c calls it on the gateway's event loop thread. It keeps no state.
- * It does not describe the bodies of answers. */
+ * OpenAPI 3.1. server/http/routes.c calls the function on the gateway's event loop thread. The
+ * function keeps no state. The description leaves out the bodies of answers. */
 #ifndef SERVER_API_OPENAPI_H
 #define SERVER_API_OPENAPI_H
 

@@ -99,8 +99,7 @@ void api_request_done(struct api_request *request);
  * until the prompts are token ids. */
 void api_request_input_free(struct api_request *request);
 
-/* Returns false, with a 400 in *error, for a request with a constraint and ignore_eos or
- * min_tokens. */
+/* Returns false, with a 400 in *error, for a constraint with ignore_eos or min_tokens. */
 bool api_request_constraint_check(const struct api_request *request, struct api_error *error);
 
 /* Parses a body, which must be a UTF-8 JSON object within LIMIT_JSON_VALUES and

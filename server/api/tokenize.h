@@ -1,7 +1,8 @@
 /* api_tokenize: the endpoints POST /tokenize and /detokenize as in vLLM, and Anthropic's
  * /v1/messages/count_tokens. Each function parses the JSON text of a body and appends the JSON text
- * of the answer to *out. On failure it returns false, with *error filled. server/http/text_work.c
- * calls the functions on the text threads. The functions keep no state and need no machine. */
+ * of the answer to *out. On failure the function returns false, with *error filled.
+ * server/http/text_work.c calls the functions on the text threads. The functions keep no state and
+ * need no machine. */
 #ifndef SERVER_API_TOKENIZE_H
 #define SERVER_API_TOKENIZE_H
 

@@ -35,8 +35,8 @@ struct api_tools {
  * *tools_out. */
 bool api_tools_parse(json_t *root, struct api_tools *out, json_t **tools_out,
                      struct api_error *error);
-/* Checks `calls`, the calls of an assistant's message. `place` names the list of calls in errors.
- * Returns false, with a 400 in *error, if a call is wrong. */
+/* Checks `calls`, the list of calls of an assistant's message. place: names the list in errors.
+ * Returns false, with a 400 in *error, if the list or a call is wrong. */
 bool api_tool_calls_check(const json_t *calls, const char *place, struct api_error *error);
 
 #endif

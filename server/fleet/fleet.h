@@ -32,8 +32,7 @@ struct transport_peer;  /* See transport/transport.h. */
  *           ending ─► free
  *
  * The loss of a connection changes no phase. fleet_remove frees a record in any phase. A machine
- * that has sent the message LEAVING (`wants_end`) drains in any phase, until its connection
- * ends. */
+ * that has sent LEAVING (`wants_end`) drains in any phase, until its connection ends. */
 enum fleet_phase {
     FLEET_FREE,     /* The record belongs to no machine. */
     FLEET_SERVING,  /* The machine gets requests while it is connected. */
@@ -46,8 +45,8 @@ enum fleet_phase {
 /* What etcd says about a machine. */
 enum fleet_member {
     FLEET_MEMBER_NONE,       /* The config or an operator named it; etcd does not decide. */
-    FLEET_MEMBER_REGISTERED, /* The machine is registered in etcd. */
-    FLEET_MEMBER_EXPIRED,    /* The machine was registered in etcd, and no longer is. */
+    FLEET_MEMBER_REGISTERED, /* The machine has registered itself in etcd. */
+    FLEET_MEMBER_EXPIRED,    /* It is no longer in etcd, and is removed when it is not connected. */
 };
 
 enum process_state {
@@ -110,11 +109,12 @@ struct fleet_machine {
     struct fleet_process process;
     struct fleet_connection connection;
 
-    /* server/gateway/ writes the fields below; server/serve.c sets fixed_version at the start. */
+    /* server/gateway/ writes the fields below. fleet.c sets the first value of `home`, and
+     * server/serve.c the first value of fixed_version. */
 
     /* Model version of a local machine; 0 = the model that the machine reports decides. */
     uint32_t fixed_version;
-    struct gateway_version *version; /* Its version, which can change when it connects. */
+    struct gateway_version *version; /* Its version, which can change while it is not connected. */
     enum pool home;                  /* Home pool. */
     uint64_t home_serial; /* Number of the latest change of `home`; 0 = the pool of the config. */
     enum pool pool;       /* Current pool, while the machine is connected. */
@@ -160,9 +160,8 @@ struct fleet_machine *fleet_add(struct fleet *f, const struct config_machine *co
 /* Clears the record. Requires that the machine has no process and no connection. */
 void fleet_remove(struct fleet *f, struct fleet_machine *machine);
 
-/* Changes the phase of a machine. Requires that the drawing above has an arrow from the present
- * phase to `phase`, or that the phases are equal. Not for FLEET_FREE: see fleet_add and
- * fleet_remove. */
+/* Changes the phase of a machine along an arrow of the drawing above; no effect if the phases are
+ * equal. Not for FLEET_FREE: see fleet_add and fleet_remove. */
 void fleet_phase_set(struct fleet *f, struct fleet_machine *machine, enum fleet_phase phase);
 /* wants_end true = LEAVING has arrived; false = the connection has ended. Clears end_granted. */
 void fleet_wants_end_set(struct fleet *f, struct fleet_machine *machine, bool wants_end);

@@ -1,13 +1,12 @@
 /* launcher: starts the fleet's local machines as child processes, reports their addresses, starts
  * them again when they have ended, and stops them. It owns these processes. server/serve*.c call it
- * on the gateway's event loop thread. It does not connect to machines (server/gateway/ does) and
- * does nothing for remote machines.
+ * on the gateway's event loop thread. The part does not connect to machines (server/gateway/ does),
+ * and does nothing for remote machines.
  *
- * A machine that ends before it was ready probably has a permanent fault, such as a model that does
- * not fit or a port in use. It is not started again. A machine that was ready once is started again
- * after a pause. The pauses double from 0.2 s up to 5 s, and begin again at 0.2 s after a run of
- * 10 s. There is no pause after a run of at least 0.2 s that ended with status 0, or with a kill
- * from outside (not by the kernel for lack of memory). */
+ * A machine that ends before it was ever ready is not started again. A machine that was ready once
+ * is started again after a pause. The pauses double from 0.2 s up to 5 s, and begin again at 0.2 s
+ * after a run of 10 s. There is no pause after a run of at least 0.2 s that ended with status 0, or
+ * with a kill from outside (not by the kernel for lack of memory). */
 #ifndef SERVER_FLEET_LAUNCHER_H
 #define SERVER_FLEET_LAUNCHER_H
 
@@ -23,8 +22,7 @@
 
 struct launcher;
 
-/* Functions of the caller, which launcher_turn calls. They are not called after launcher_stop or
- * launcher_kill. */
+/* Functions of the caller. launcher_turn calls them, until launcher_stop or launcher_kill. */
 struct launcher_events {
     /* The machine listens at this address. */
     void (*ready)(void *self, struct fleet_machine *machine, const char *address);
@@ -42,16 +40,14 @@ struct launcher_events {
 };
 
 struct launcher_options {
-    /* Not owned; must outlive the launcher. Its model path must be absolute. Its machines are not
-     * used. */
+    /* Not owned; must outlive the launcher. `model` must be absolute; `machines` is not used. */
     const struct config *config;
     struct fleet *fleet; /* Not owned; must outlive the launcher. */
     const struct clock *clock;
     const char *program; /* NULL = this executable. */
     /* --log-level of machines that are started; NULL = the level of their config. */
     const char *log_level;
-    /* Keys that machines get when they are started. Not owned; must outlive the launcher. NULL =
-     * none. */
+    /* Keys for machines that start. Not owned; must outlive the launcher. NULL = none. */
     const struct secret_keys *cluster_keys;
     struct launcher_events events;
     /* Changes *config, a copy that the machine gets as its config. NULL = no change. */
@@ -66,8 +62,7 @@ enum status launcher_open(const struct launcher_options *options, struct launche
 /* Kills the machines that still run. NULL is fine. */
 void launcher_close(struct launcher *l);
 
-/* Returns the descriptor that is readable when a machine has written its ready line or has ended;
- * the launcher owns the descriptor. */
+/* Returns the launcher's descriptor, readable when a machine is ready or has ended. */
 int launcher_fd(const struct launcher *l);
 /* Reads the ready lines of the machines, handles processes that have ended, and starts and kills
  * processes that are due. Call it when the descriptor is readable, and after the returned number of
@@ -76,13 +71,11 @@ int launcher_turn(struct launcher *l);
 
 /* Lets the next launcher_turn start a machine that was added to the fleet. */
 void launcher_machine_start(struct launcher *l, struct fleet_machine *machine);
-/* Asks a machine to end (SIGTERM), and does not start it again. launcher_turn kills its process
- * after 5 s, unless launcher_stop was called. `ended` is called when the process has ended, except
- * after launcher_stop or if the machine has no process. */
+/* Asks a machine to end (SIGTERM), and does not start it again. If the machine has a process,
+ * launcher_turn kills the process unless it ends within 5 s, and calls `ended` at its end. */
 void launcher_machine_stop(struct launcher *l, struct fleet_machine *machine);
 
-/* Sends the cluster keys to the machines that run. Call it when options.cluster_keys has
- * changed. */
+/* Sends the changed options.cluster_keys to the machines that run. */
 void launcher_keys_send(struct launcher *l);
 
 /* Sends the machines that are ready a new level of their log (enum log_level). A process that

@@ -35,8 +35,8 @@ enum blame_cause {
 /* The counts of a request; all zeros at first. */
 struct request_blame {
     uint32_t loss_count;   /* Number of losses since a token was delivered. */
-    uint32_t weight_sum;   /* Sum of the weights of these losses. */
-    int64_t first_loss_us; /* Time of the first of these losses. */
+    uint32_t weight_sum;   /* Sum of the weights of the `loss_count` losses. */
+    int64_t first_loss_us; /* Time of the first of the `loss_count` losses. */
     uint32_t crashes;      /* Crashes since the request was cleared; > 0 = suspect. */
     uint32_t crash_tokens; /* Tokens that the client had at the latest crash. */
 };

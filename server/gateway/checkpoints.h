@@ -1,16 +1,16 @@
 /* gateway_checkpoints: copies the KV of running answers to other machines while the answers grow
  * (config key kv/checkpoint), so that the death of a token machine costs few tokens.
- * server/gateway/ calls it on the gateway's event loop thread. It chooses no machines (the
- * scheduler does), and keeps no KV.
+ * server/gateway/ calls the functions on the gateway's event loop thread. This part chooses no
+ * machines (the scheduler does), and keeps no KV.
  *
  *   gateway ── RESERVE (copy) ──► second machine ── RESERVED ──► gateway
  *           ── PREFILL (copied_generation) ──► token machine ── KV, KV_READY ──► second machine
  *                                                            ── PREFILLED ──► gateway
  *
- * A copy has all full blocks of prompt and answer. If the second machine lacks many blocks, the
- * copy has only the first of them, and further copies follow. Blocks that the second machine has
- * are not sent again. scheduler/checkpoint.h says when a copy is due. On the second machine the
- * blocks are part of the prefix cache: a request that needs memory may take them.
+ * A copy has the full blocks of prompt and answer, or the first of these blocks if the second
+ * machine lacks many; further copies then follow. Blocks that the second machine has are not sent
+ * again. scheduler/checkpoint.h says when a copy is due. On the second machine the blocks are part
+ * of the prefix cache: a request that needs memory may take them.
  *
  * A *pull* is a copy for a resumed request that waits in GATEWAY_REQUEST_PULLING: a machine that
  * still has KV of the request's prompt sends the KV to the request's prompt machine, which then

@@ -1,8 +1,8 @@
-/* gateway_connections: the gateway's connections to the machines, and the messages on them. It
- * connects to a machine when the machine's address is known. When a connection is lost or an
- * attempt fails, it tries again after a pause from 50 ms to 2 s. It owns the field `connection` of
- * the fleet's records, except wants_end and end_granted. server/gateway/ calls it on the gateway's
- * event loop thread. It knows no requests and no schedulers. */
+/* gateway_connections: the gateway's connections to the machines, and the messages on them. The
+ * part connects to a machine whose address is known. When a connection is lost or an attempt fails,
+ * the next attempt follows after a pause from 50 ms to 2 s. The part owns the field `connection` of
+ * the fleet's records, except wants_end and end_granted. server/gateway/ calls the functions on the
+ * gateway's event loop thread. The part knows no requests and no schedulers. */
 #ifndef SERVER_GATEWAY_CONNECTIONS_H
 #define SERVER_GATEWAY_CONNECTIONS_H
 
@@ -62,8 +62,8 @@ void connections_address_set(struct connections *c, struct fleet_machine *m, con
 /* Drops the machine's connection or attempt, if there is one. connections_turn connects again
  * later, unless the machine has no address or connections_stop was called. */
 void connections_drop(struct connections *c, struct fleet_machine *m, const char *reason);
-/* Encodes and queues a message. Does nothing if the machine is not up. After a failure the next
- * connections_turn drops the connection. */
+/* Encodes and queues a message. Does nothing if the connection is not up, or is `broken`. After a
+ * failure the next connections_turn drops the connection. */
 void connections_send(struct connections *c, struct fleet_machine *m,
                       const struct message *message);
 /* After this call, a machine whose connection is lost or whose attempt fails is not connected

@@ -1,10 +1,10 @@
 /* gateway: carries out requests on the machines of the cluster. It owns the open requests and the
- * connections to the machines. It gives events to the cluster scheduler, sends RESERVE, PREFILL and
- * CANCEL to the machines that the scheduler chooses, and delivers each token to the client once, in
- * order. server/http/ submits requests; server/serve*.c add and remove machines and run the event
- * loop. All calls are on the gateway's event loop thread, the main thread of `cleave serve`. The
- * gateway handles no text (server/api/ and server/http/ do), chooses no machines
- * (scheduler/cluster/ does), and starts no processes (server/fleet/launcher.h does). */
+ * connections to the machines. It gives events to the cluster scheduler, sends requests to the
+ * machines that the scheduler chooses, and delivers each token to the client once, in order.
+ * server/http/ submits requests; server/serve*.c add and remove machines and run the event loop.
+ * All calls are on the gateway's event loop thread, the main thread of `cleave serve`. The gateway
+ * handles no text (server/api/ and server/http/ do), chooses no machines (scheduler/cluster/ does),
+ * and starts no processes (server/fleet/launcher.h does). */
 #ifndef SERVER_GATEWAY_GATEWAY_H
 #define SERVER_GATEWAY_GATEWAY_H
 
@@ -82,8 +82,7 @@ void gateway_machine_home_set(struct gateway *g, struct fleet_machine *machine, 
 /* Removes the machine from the fleet: its connection ends, and the other machines forget it.
  * Requires that a local machine's process has ended. */
 void gateway_machine_remove(struct gateway *g, struct fleet_machine *machine);
-/* Call it when the config has changed. The config's KV settings become those of the current
- * version. */
+/* Applies a changed options.config, whose KV settings become those of the current version. */
 void gateway_configure(struct gateway *g);
 
 /* --- Versions: during a model update, a second model is served beside the first model. A request
@@ -136,8 +135,8 @@ struct gateway_share {
 #define GATEWAY_SHARE_HOLD_US 5000000
 struct gateway_share gateway_share(struct gateway *g);
 
-/* Sets the log for the schedulers' events and actions; not owned, NULL = none. from_start: the
- * gateway was just opened, so the log will have all events. */
+/* Sets the event log; not owned, NULL = none. from_start: the gateway was just opened, so the log
+ * will have all events. */
 void gateway_events_set(struct gateway *g, struct event_log *log, bool from_start);
 struct history_query; /* See server/gateway/history.h. */
 /* Appends members of a JSON object, without the braces: the gateway's name, the present time (by
@@ -156,14 +155,12 @@ void gateway_requests_list(const struct gateway *g, const struct history_query *
  * machines, links and requests. */
 void gateway_state_write(const struct gateway *g, struct text *out);
 
-/* Returns a descriptor for the event loop (level-triggered). It is readable when messages have
- * arrived. */
+/* Returns a descriptor (level-triggered) that is readable when messages have arrived. */
 int gateway_fd(struct gateway *g);
-/* Does the gateway's work of one iteration of the event loop. Call it when the descriptor of
- * gateway_fd is readable, after the returned number of milliseconds (-1 = no limit), and after
- * gateway_submit and gateway_release, because these functions only queue work. */
+/* Does the gateway's work of one iteration of the event loop, and the work that functions such as
+ * gateway_submit have queued. Returns the milliseconds until the next call; -1 = no limit. */
 int gateway_turn(struct gateway *g);
-/* Returns true if work waits, so the caller must call gateway_turn before it sleeps. */
+/* Returns true if work waits: the event loop must call gateway_turn before it sleeps. */
 bool gateway_pending(const struct gateway *g);
 
 /* Ends the open requests, and all requests that are submitted later, with GATEWAY_FAILED; the next
@@ -185,8 +182,7 @@ void gateway_health_summary(const struct gateway *g, char *out, size_t capacity)
  * the model, LIMIT_CONTEXT_TOKENS, and the KV memory of the machines that have connected. */
 uint32_t gateway_context_tokens(const struct gateway *g, uint32_t version);
 
-/* Returns true if the KV of a prompt is likely to be found in a prefix cache when an equal prompt
- * was computed before. */
+/* Returns true if the KV of an equal earlier prompt is likely to be found in a prefix cache. */
 bool gateway_prompts_shared(const struct gateway *g, uint32_t version);
 
 /* Submits a request. *out is valid until `ended` or gateway_release. Returns ST_TOO_LARGE if prompt

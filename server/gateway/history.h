@@ -36,8 +36,7 @@ void history_close(struct history *h); /* NULL is fine. */
 
 /* history_begin, history_event and history_end do nothing if `h` is NULL. */
 
-/* Adds a submitted request, which may have ended already. Returns the value that the caller must
- * store in r->history_number. */
+/* Adds a request, which may have ended already. Returns the value for r->history_number. */
 uint64_t history_begin(struct history *h, const struct gateway_request *r,
                        const struct gateway_submit *submit, int64_t now_us);
 /* Adds an event of the request. Of many events, only the first and the latest events are kept. Does
@@ -57,8 +56,8 @@ uint32_t history_answers(const struct history *h, int64_t after_us,
 
 /* Which requests history_write writes, and how. */
 struct history_query {
-    /* Only requests with this id are written; NULL = all. The text may be the client's id, the
-     * answer's id, or the request's id as machines log it (hexadecimal). */
+    /* Only requests with this id are written; NULL = all. The text may be client_id or answer_id of
+     * struct gateway_submit, or the request's id as machines log it (hexadecimal). */
     const char *id;
     uint32_t requests_max; /* Most requests that are written; values above 4,096 count as 4,096. */
     bool with_events;      /* Requests are written with their events. */

@@ -74,8 +74,7 @@ struct gateway {
     int64_t checkpoint_at_us;     /* Time of the next check for due copies; INT64_MAX = none. */
     int64_t handover_at_us;       /* Earliest time of the next hand-over check. */
     int64_t reserving_at_us; /* Earliest time of the next check of GATEWAY_REQUEST_RESERVING. */
-    /* The argument `dead` of requests_lose while a scheduler handles the end of a connection; NULL
-     * at other times. */
+    /* `dead` of requests_lose, while a scheduler handles the end of a connection; else NULL. */
     const struct fleet_machine *dead_machine;
 };
 
@@ -131,9 +130,8 @@ struct sched_cluster_options gateway_sched_options(const struct gateway *g,
 void gateway_schedule(struct gateway *g, const struct gateway_version *version,
                       const struct sched_event *event);
 extern const struct requests_events gateway_requests_events; /* For requests_open. */
-/* Gives the schedulers the events that are due: arrived requests, requests that have waited too
- * long for KV memory (SCHED_OVERDUE), and SCHED_TICK. Returns the time of the next call; INT64_MAX
- * = none. */
+/* Gives the schedulers the events that are due: arrived requests, SCHED_OVERDUE and SCHED_TICK.
+ * Returns the time of the next call; INT64_MAX = none. */
 int64_t gateway_schedule_turn(struct gateway *g, int64_t now_us);
 /* Reports to the scheduler the machine's speed and changes of its tiers. stats: the new STATS;
  * m->stats must still be the previous STATS. */
@@ -180,8 +178,7 @@ void gateway_ends_grant(struct gateway *g);
 /* Makes the next step of the search, if the step is due. Returns the time of the next step;
  * INT64_MAX = none, because there is no traffic. */
 int64_t gateway_headroom_turn(struct gateway *g, int64_t now_us);
-/* Appends a JSON object: the factors by which the traffic can grow until the SLO breaks. Appends
- * null if there is no result. */
+/* Appends a JSON object with the factors by which the traffic can grow; null = no result. */
 void gateway_headroom_write(const struct gateway *g, struct text *out);
 
 /* ---- machines.c ---- */

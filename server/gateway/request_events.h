@@ -12,8 +12,7 @@ void request_event_report(struct history *history, struct gateway_request *r, in
                           const struct gateway_event *event);
 
 /* Reports the end of a request: completes the summary, ends the request in the history, and calls
- * `summarise` of the client. Call it before r->state changes. reason: a text for operators; "" =
- * none. */
+ * `summarise`. Call it before r->state changes. reason: a text for operators; "" = none. */
 void request_end_report(struct history *history, struct gateway_request *r, enum history_end end,
                         const char *reason, int64_t now_us);
 

@@ -8,9 +8,8 @@
 #include "server/gateway/table.h"
 
 /* Sets r->held to the machine that has KV of the most tokens, among r->held, the request's prompt
- * machine and token machine, and the machine of r->checkpoint. Machines that are not up do not
- * count. If no machine counts, r->held is all zeros. gone: a further machine that does not count;
- * NULL = none. */
+ * machine and token machine, and the machine of r->checkpoint; all zeros = none of them. Machines
+ * that are not up do not count. gone: a further machine that does not count; NULL = none. */
 void request_held_update(struct gateway_request *r, const struct fleet_machine *gone);
 
 #endif

@@ -1,7 +1,7 @@
 /* gateway_request_messages: makes the messages RESERVE and PREFILL of a request, and counts the
  * tokens that are still to be generated. server/gateway/ calls it on the gateway's event loop
- * thread. The messages contain pointers into the request. The part has no state and sends nothing.
- * It does not make the messages for copies of KV (checkpoints.c does). */
+ * thread. The messages contain pointers into the request. The part has no state, sends
+ * nothing, and makes no messages for copies of KV (checkpoints.c does). */
 #ifndef SERVER_GATEWAY_REQUEST_MESSAGES_H
 #define SERVER_GATEWAY_REQUEST_MESSAGES_H
 

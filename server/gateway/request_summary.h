@@ -1,6 +1,6 @@
 /* gateway_request_summary: computes struct gateway_summary: what became of a request and how long
  * its parts took. request_events.c calls it on the gateway's event loop thread. The part keeps its
- * figures in the request. It writes no logs and no metrics. */
+ * figures in the request, and writes no logs and no metrics. */
 #ifndef SERVER_GATEWAY_REQUEST_SUMMARY_H
 #define SERVER_GATEWAY_REQUEST_SUMMARY_H
 

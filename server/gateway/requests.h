@@ -1,7 +1,8 @@
-/* gateway_requests: owns the open requests. It sends RESERVE, PREFILL and CANCEL to the machines
- * that the router (internal.h) names, delivers the tokens to the clients (each token once, in
- * order), resumes requests after a loss, and ends them. The router calls it on the gateway's event
- * loop thread. This part calls no scheduler, chooses no machines and opens no connections. */
+/* gateway_requests: owns the open requests. It sends RESERVE, PREFILL, CANCEL and PROBE to the
+ * requests' machines, which the router (internal.h) names. It delivers the tokens to the clients
+ * (each token once, in order), resumes requests after a loss, and ends them. The router calls the
+ * functions on the gateway's event loop thread. This part calls no scheduler, chooses no machines
+ * and opens no connections. */
 #ifndef SERVER_GATEWAY_REQUESTS_H
 #define SERVER_GATEWAY_REQUESTS_H
 
@@ -12,16 +13,16 @@
 
 struct requests;
 
-/* Functions of the router. A request `r` is known to the scheduler during the call. */
+/* Functions of the router. The scheduler knows the request `r` during the call. */
 struct requests_events {
-    /* The first token of the request's generation has arrived, so the prompt is computed. Some of
-     * the prompt's KV may not have been transferred yet. */
+    /* The first token of the request's generation has arrived. Some of the prompt's KV may not have
+     * been transferred yet. Not called for a request without an answer. */
     void (*computed)(void *self, struct gateway_request *r);
     /* The prompt machine has finished with the request. */
     void (*prefilled)(void *self, const struct gateway_request *r);
-    /* The request leaves the scheduler: it has ended, or will arrive again. */
+    /* The scheduler must forget the request, which has ended or will arrive again. */
     void (*unscheduled)(void *self, struct gateway_request *r);
-    /* The token machine reports that its connection with the prompt machine has ended. */
+    /* The token machine reports that it has lost its connection with the prompt machine. */
     void (*link_lost)(void *self, struct fleet_machine *prompt_machine,
                       struct fleet_machine *token_machine);
 };
@@ -42,7 +43,7 @@ enum status requests_open(const struct requests_options *options, struct request
 /* Frees open requests without calling `ended`. NULL is fine. */
 void requests_close(struct requests *q);
 
-/* ---- calls for clients ---- */
+/* ---- arrivals and ends ---- */
 
 /* Submits a request; see gateway_submit (gateway.h). version_index: index of its version in
  * gateway.versions. */
@@ -55,7 +56,7 @@ void requests_endings_report(struct requests *q);
 /* Returns true if requests_arrived_take or requests_endings_report has work to do. */
 bool requests_pending(const struct requests *q);
 
-/* ---- calls by the router ---- */
+/* ---- the course of a request ---- */
 
 /* Returns the next request, new or resumed, that the caller must give to the scheduler; NULL =
  * none. See request_table_arrived_take. */
@@ -66,20 +67,17 @@ void requests_route(struct requests *q, struct gateway_request *r,
                     struct fleet_machine *prompt_machine, struct fleet_machine *token_machine,
                     bool prefix_cache);
 /* Sets the request's machines, and moves the request to GATEWAY_REQUEST_PULLING until
- * requests_pull_end. Sends nothing. source: the machine that has the KV of the prompt's first
- * `tokens` tokens. */
+ * requests_pull_end. Sends nothing. source: has the KV of the prompt's first `tokens` tokens. */
 void requests_pull_begin(struct requests *q, struct gateway_request *r,
                          struct fleet_machine *prompt_machine, struct fleet_machine *token_machine,
                          struct fleet_machine *source, uint32_t tokens);
-/* Sends the message of requests_route. Call it when the prompt machine has got the KV, or will not
- * get it. */
+/* Sends the message of requests_route. Call it when the pull has ended or failed. */
 void requests_pull_end(struct requests *q, struct gateway_request *r, bool prefix_cache);
 /* Returns the list of the requests in this state. */
 const struct request_list *requests_in_state(const struct requests *q,
                                              enum gateway_request_state state);
-/* Ends a request that the scheduler has refused (SCHED_REFUSE) with GATEWAY_REFUSED, or with
- * GATEWAY_FAILED if the client has results already. refusal: for the metrics. reason: for the
- * client. */
+/* Ends a request that the scheduler has refused (SCHED_REFUSE) with GATEWAY_REFUSED; if the client
+ * has results already, with GATEWAY_FAILED. refusal: for the metrics. reason: for the client. */
 void requests_refuse(struct requests *q, struct gateway_request *r, enum metrics_refusal refusal,
                      uint32_t retry_after_s, const char *reason);
 /* Ends a request that could not be routed in time (SCHED_EXPIRED) with GATEWAY_FAILED. */
@@ -88,20 +86,17 @@ void requests_expire(struct requests *q, struct gateway_request *r, const char *
  * many losses. dead: the machine whose connection has ended; NULL = a link broke, or a machine fell
  * silent. */
 void requests_lose(struct requests *q, struct gateway_request *r, const struct fleet_machine *dead);
-/* Lets requests arrive that wait in GATEWAY_REQUEST_DOUBTED for this machine. Call it when the
- * machine's connection has ended, after the calls of requests_lose. */
+/* Ends the wait in GATEWAY_REQUEST_DOUBTED for this machine. Call it when the machine's connection
+ * has ended, after the calls of requests_lose. */
 void requests_machine_down(struct requests *q, const struct fleet_machine *m);
-/* Handles a crash (blame.h) of a machine whose connection has ended. The requests `ids` become
- * suspects, or end with GATEWAY_BLAMED. Ignores requests that have ended, and requests that this
- * machine did not have (request_had_machine). ids: the requests that the machine computed when it
- * crashed. crashes_max: see blame_crash_add. crash_text: for the log and the clients. */
+/* Handles a crash (blame.h) of a machine whose connection has ended. The requests `ids`, which the
+ * machine computed when it crashed, become suspects or end with GATEWAY_BLAMED. crashes_max: see
+ * blame_crash_add. crash_text: for the log and the clients. */
 void requests_crash_handle(struct requests *q, const struct fleet_machine *m, const uint64_t *ids,
                            uint32_t id_count, uint32_t crashes_max, const char *crash_text);
-/* Begins a hand-over: cancels the request on its machines and resumes the request. Sets r->held to
- * the token machine, which keeps the KV. */
+/* Begins a hand-over: cancels the request on its machines, and resumes the request. */
 void requests_hand_over(struct requests *q, struct gateway_request *r);
-/* Handles a machine's message about requests, or its answer to PROBE. Returns false for other kinds
- * of messages. */
+/* Handles a message about requests, or the answer to PROBE. Returns false for other messages. */
 bool requests_message_handle(struct requests *q, struct fleet_machine *m, struct message *message);
 /* Ends the version's requests with GATEWAY_FAILED. reason: for the clients. */
 void requests_version_stop(struct requests *q, uint32_t version_index, const char *reason);
@@ -120,7 +115,7 @@ struct gateway_request *requests_next(struct requests *q, const struct gateway_r
 struct requests_counts {
     uint32_t open;         /* Open requests (table.h). */
     uint32_t prompts_sent; /* Requests for which request_prompt_is_sent is true. */
-    uint64_t resumed;      /* Resumptions so far, except after preemptions and hand-overs. */
+    uint64_t resumed;      /* Resumptions with GATEWAY_RESUME_LOST so far. */
 };
 struct requests_counts requests_counts(const struct requests *q);
 

@@ -1,8 +1,8 @@
 /* gateway_submit: the struct of a request that is submitted to the gateway, and the functions
  * through which the gateway reports the request's tokens, events and end. Here a *client* is the
  * part of this process that submits the request: server/http/, for each answer that an HTTP client
- * wants. The gateway calls the functions on its event loop thread. This header has types only, and
- * owns nothing; gateway_submit and gateway_release are in gateway.h. */
+ * wants. The gateway calls the functions on its event loop thread. This header has no state;
+ * gateway_submit and gateway_release are in gateway.h. */
 #ifndef SERVER_GATEWAY_SUBMIT_H
 #define SERVER_GATEWAY_SUBMIT_H
 
@@ -13,11 +13,11 @@
 
 /* Most models that are served at a time: one, and a second one during an update. */
 #define GATEWAY_VERSIONS 2
-/* Size of a client's id of a request (x-request-id), with its NUL. */
+/* Size of the id of an HTTP request (x-request-id), with its NUL. */
 #define GATEWAY_CLIENT_ID_BYTES 129
 #define GATEWAY_CURRENT         0 /* As a version number: the version that new requests get. */
 
-/* How a request ends, with the HTTP status of an answer that has not begun. */
+/* How a request ends. In parentheses: the HTTP status, if the answer has not begun. */
 enum gateway_end {
     GATEWAY_DONE,   /* The client has everything that the request asked for. */
     GATEWAY_FAILED, /* The request could not be completed (503). */
@@ -34,7 +34,7 @@ enum gateway_event_kind {
     GATEWAY_EVENT_PREFILLING,  /* The prompt was sent to the prompt machine. */
     GATEWAY_EVENT_FIRST_TOKEN, /* The first token of this generation has arrived. */
     GATEWAY_EVENT_TRANSFERRED, /* The prompt's KV is on the token machine. */
-    GATEWAY_EVENT_RESUMING,    /* The request is scheduled again (enum gateway_resume). */
+    GATEWAY_EVENT_RESUMING,    /* The request will be scheduled again (enum gateway_resume). */
     GATEWAY_EVENT_KINDS
 };
 
@@ -48,7 +48,7 @@ static inline const char *gateway_event_name(enum gateway_event_kind kind)
 
 /* Why a request is scheduled again. */
 enum gateway_resume {
-    GATEWAY_RESUME_LOST,       /* A machine or a link was lost, or a machine reported an error. */
+    GATEWAY_RESUME_LOST,       /* A cause not named below, such as the loss of a machine. */
     GATEWAY_RESUME_PREEMPTED,  /* The token machine took the request's KV memory for others. */
     GATEWAY_RESUME_HANDED_OVER /* The token machine drains. */
 };
@@ -62,7 +62,7 @@ static inline const char *gateway_resume_name(enum gateway_resume resume)
     return names[resume];
 }
 
-/* An event. The struct and its pointers are valid only during the call. */
+/* An event. The struct and its pointers are valid during the call of gateway_client.event. */
 struct gateway_event {
     enum gateway_event_kind kind;
     uint32_t after_us;                        /* Time since the arrival of the request. */
@@ -79,39 +79,38 @@ struct gateway_event {
 struct gateway_summary {
     uint64_t id;          /* The request's id on machines. */
     uint32_t resumed;     /* Number of resumptions. */
-    uint32_t preemptions; /* Times that a machine preempted the request. */
+    uint32_t preemptions; /* Preemptions after the token machine had generated tokens. */
     /* The machines of the latest generation that was routed; empty = never routed. */
     char prompt_machine[LIMIT_NAME_BYTES];
     char token_machine[LIMIT_NAME_BYTES]; /* Empty also if no token machine was needed. */
     int64_t first_us; /* When the first token was delivered, by the gateway's clock; -1 = never. */
-    /* The parts of the time from the request's arrival to its latest token, or to the request's end
-     * if it had no token or was being resumed. Without a token, prompt_us begins when PREFILL is
-     * sent. */
-    int64_t queue_us;    /* Until the prompt's first batch, without `reserve_us`. */
-    int64_t reserve_us;  /* Wait for KV memory of the token machine. */
-    int64_t prompt_us;   /* From the prompt's first batch until the first token. */
-    int64_t transfer_us; /* From the first token until all KV was at the first token machine. */
-    int64_t resume_us;   /* Pauses by resumptions after the first token. */
-    int64_t decode_us;   /* The rest. */
+    /* The sum of the fields below is the time from the request's arrival to its latest token. If
+     * the request had no token or was being resumed, the sum ends at the request's end. */
+    int64_t queue_us;   /* Until the prompt's first batch, without `reserve_us`. */
+    int64_t reserve_us; /* Wait for KV memory of the token machine. */
+    /* From the prompt's first batch until the first token. Without a token: from PREFILL on. */
+    int64_t prompt_us;
+    /* From the first token until the token machine had all KV; in generation 0 only. */
+    int64_t transfer_us;
+    int64_t resume_us; /* Pauses by resumptions after the first token. */
+    int64_t decode_us; /* The rest. */
 };
 
-/* Functions of the client. gateway_turn and gateway_close call `token`, `embedding` and `ended`.
- * gateway_submit calls none of the functions. */
+/* Functions of the client. gateway_turn calls `token` and `embedding`; gateway_turn and
+ * gateway_close call `ended`. These three may submit and release requests. Functions of gateway.h
+ * except gateway_submit can call `event` and `summarise`, which must not release a request. */
 struct gateway_client {
     /* Receives the next token of the answer (index 0, 1, …), or the score of a prompt position
      * (token->scored). */
     void (*token)(void *self, const struct message_token *token);
-    /* Receives the embedding: for each element, the sum over the vectors of the prompt's tokens
-     * (with POOLING_LAST, the vector of the last token), in units of 1 / POOLING_ONE
-     * (common/pooling.h). May be NULL if no embedding is wanted. */
+    /* Receives the embedding, not scaled: the vector of the last token (POOLING_LAST) or the sum of
+     * all tokens' vectors (POOLING_MEAN), as fixed-point numbers (POOLING_ONE, common/pooling.h).
+     * count: elements of the vector. NULL = no embedding is wanted. */
     void (*embedding)(void *self, const int64_t *sums, uint32_t count);
-    /* Receives the request's events; NULL = not wanted. Functions of gateway.h can call it, also
-     * gateway_release of another request. `event` must not release a request. The event FIRST_TOKEN
-     * precedes its token. */
+    /* Receives the request's events; NULL = not wanted. FIRST_TOKEN precedes its token. */
     void (*event)(void *self, const struct gateway_event *event);
     /* Reports the request's end, before `ended` or during gateway_release; NULL = not wanted. Not
-     * called if the request has ended already when gateway_submit returns (there was nothing to
-     * compute, or the gateway stops). */
+     * called if the request has ended already when gateway_submit returns. */
     void (*summarise)(void *self, const struct gateway_summary *summary);
     /* The last call for this request, which is already freed. Not called after gateway_release.
      * reason: "" = none. retry_after_s: see GATEWAY_REFUSED. */
@@ -121,18 +120,18 @@ struct gateway_client {
 
 /* A request to submit. gateway_submit copies everything except `constraint`. */
 struct gateway_submit {
-    uint32_t version;            /* Number of the prompt's version, or GATEWAY_CURRENT. */
-    const char *client_id;       /* The client's id of the request, for logs. NULL = none. */
+    uint32_t version;            /* Number of an open version, or GATEWAY_CURRENT. */
+    const char *client_id;       /* Id of the HTTP request (x-request-id), for logs. NULL = none. */
     const char *answer_id;       /* For the history (history.h). NULL = unknown. */
     const char *key_name;        /* Name of the API key, for the history. NULL = unknown. */
     const char *model_name;      /* For the history. NULL = unknown. */
     const uint32_t *prompt;      /* Token ids. */
     uint32_t prompt_count;       /* ≥ 1 */
     struct sampling sampling;    /* output_tokens_max 0 = no answer is wanted. */
-    const uint32_t *token_rules; /* Words of common/token_rules.h. */
-    uint32_t token_rule_words;   /* Number of these words; 0 = no rules. */
-    /* The answer's constraint (model/grammar/grammar.h), which must compile. Must be valid until
-     * `ended` or gateway_release. NULL = none. */
+    const uint32_t *token_rules; /* Rules in the form of common/token_rules.h. */
+    uint32_t token_rule_words;   /* Elements of `token_rules`; 0 = no rules. */
+    /* The answer's constraint (model/grammar/grammar.h), which must compile. The text must stay
+     * valid until `ended` or gateway_release. NULL = none. */
     const char *constraint;
     uint32_t constraint_bytes;
     bool score_prompt;     /* Scores of the prompt's tokens, from the second on, are wanted. */

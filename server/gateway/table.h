@@ -80,7 +80,7 @@ struct gateway_doubt {
 
 struct gateway_request {
     uint64_t id;                             /* 0 = the slot is free. */
-    char client_id[GATEWAY_CLIENT_ID_BYTES]; /* The client's id, for logs; "-" = none. */
+    char client_id[GATEWAY_CLIENT_ID_BYTES]; /* Id of the HTTP request, for logs; "-" = none. */
     uint64_t history_number;                 /* See history_begin. */
     enum gateway_request_state state;
     uint32_t version_index;       /* Index of the request's version in gateway.versions. */
@@ -109,7 +109,7 @@ struct gateway_request {
     uint32_t delivered_before;  /* Value of `delivered` when this generation began. */
     uint32_t scored_next;       /* Next prompt position whose score is delivered; at first 1. */
     struct request_blame blame; /* Counts of losses. */
-    uint32_t preemptions;       /* Number of times that a machine preempted the request. */
+    uint32_t preemptions;       /* Preemptions after the token machine had generated tokens. */
     struct gateway_checkpoint checkpoint;
     struct gateway_copy_due copy_due;
     struct gateway_held held;
@@ -125,7 +125,7 @@ struct gateway_request {
     /* Prompt machine and token machine of the latest earlier generation; NULL = none. */
     const struct fleet_machine *machines_before[2];
 
-    struct message_token *early_tokens; /* Arrived before the generation's first; NULL = none. */
+    struct message_token *early_tokens; /* Tokens that arrived before the generation's first. */
     uint32_t early_count;               /* Number of `early_tokens`. */
 
     int64_t reserve_us;             /* When RESERVE was sent. */

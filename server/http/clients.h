@@ -1,4 +1,4 @@
-/* http_clients: decides which connections of HTTP clients may stay open. It owns the table of
+/* http_clients: decides which connections of HTTP clients may stay open, and owns the table of
  * clients. server/http/ calls it on the gateway's event loop thread, and closes the connections.
  * The part reads and writes no sockets and knows no HTTP.
  *
@@ -95,8 +95,7 @@ bool http_client_work_begin(struct http_client *client);
  * is needed before a client is added or changes its state. */
 int64_t http_clients_turn(struct http_clients *clients, int64_t now_us);
 
-/* Returns the client in the state ANSWERING that has read nothing for the longest time; NULL =
- * none. */
+/* Returns the ANSWERING client that has read nothing for the longest time; NULL = none. */
 struct http_client *http_clients_stalled(struct http_clients *clients);
 /* Returns the number of open connections, without those in the state CLOSING. */
 uint32_t http_clients_count(const struct http_clients *clients);

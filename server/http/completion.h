@@ -1,10 +1,10 @@
 /* completion: one API request, from its body to its answer. A completion owns the parsed body, its
  * prompts as tokens, and the output that the client has not read. A body can ask for several
  * answers, the *choices*; the completion submits a gateway request for each choice that needs a
- * machine. It converts tokens to text, and writes server-sent events (SSE) or the JSON body.
- * server/http/ calls completion_input_read on a text thread (text_jobs.h), and the other functions
- * on the gateway's event loop thread. A completion knows HTTP status codes, but no connections and
- * no headers. It chooses no machines. */
+ * machine. The completion converts tokens to text, and writes server-sent events (SSE) or the JSON
+ * body. server/http/ calls completion_input_read on a text thread (text_jobs.h), and the other
+ * functions on the gateway's event loop thread. A completion knows HTTP status codes, but no
+ * connections, headers and machines. */
 #ifndef SERVER_HTTP_COMPLETION_H
 #define SERVER_HTTP_COMPLETION_H
 
@@ -89,8 +89,7 @@ struct completion_start {
     void *self; /* First argument of `changed`. */
 };
 
-/* Opens a completion and submits its gateway requests. Returns false, with *error filled, on
- * failure. */
+/* Opens a completion and submits its gateway requests. Returns false, with *error, on failure. */
 bool completion_open(struct completion_server *server, const struct completion_start *start,
                      struct completion **out, struct api_error *error);
 
@@ -98,8 +97,7 @@ bool completion_open(struct completion_server *server, const struct completion_s
  * completion. NULL is fine. */
 void completion_close(struct completion *c);
 
-/* Ends the completion with an error, because its API key was revoked. No effect on a completion
- * that has finished. */
+/* Ends the completion with a 401 (revoked API key). No effect if the completion has finished. */
 void completion_revoke(struct completion *c);
 
 /* Releases the gateway requests of choices that a stop string or an error has ended. Submits

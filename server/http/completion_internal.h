@@ -8,7 +8,7 @@
 #include "model/answer/answer_parser.h"
 #include "server/http/completion.h"
 
-/* A prompt as token ids. It belongs to the completion; several choices can use it. */
+/* A prompt as token ids. The completion owns the prompt; several choices can use it. */
 struct token_prompt {
     uint32_t *ids;
     uint32_t count;
@@ -105,7 +105,7 @@ struct completion {
     uint32_t prompt_count;
     struct token_rules_words rules;    /* The body's rules about tokens (common/token_rules.h). */
     uint8_t pooling;                   /* enum pooling, for embeddings. */
-    struct event_writer *event_writer; /* NULL = cleave.events is not set. */
+    struct event_writer *event_writer; /* NULL = no events of the gateway are written. */
     struct completion_form *form;      /* NULL = neither /v1/responses nor /v1/messages. */
     struct answer_format format;       /* See struct completion_input. */
     enum answer_begin begin;           /* See struct completion_input. */
@@ -117,7 +117,7 @@ struct completion {
     bool finished;                     /* See completion_finished. */
     struct api_error error;            /* status 0 = none. */
     struct text output;
-    struct text event_head; /* With streaming: how each event begins; empty before the first one. */
+    struct text event_head; /* How the events of choices begin; empty before the first event. */
     struct text token_text; /* Memory for the text of one token. */
     size_t read_bytes;      /* First bytes of `output` that the caller has read. */
     uint64_t removed_bytes; /* Bytes that are no longer in `output`. */
@@ -141,12 +141,11 @@ void completion_write_embeddings(struct completion *c);
 
 /* --- completion_events.c --- */
 
-/* Opens c->event_writer, if the body wants events (cleave.events). Returns false if there is no
- * memory. */
+/* Opens c->event_writer, if the body has cleave.events. Returns false if there is no memory. */
 bool completion_events_begin(struct completion *c);
 /* Frees c->event_writer; events after this call are not written. */
 void completion_events_end(struct completion *c);
-/* The callback `event` of struct gateway_client: writes an SSE event. self: the choice. */
+/* The callback `event` of struct gateway_client: writes up to 256 SSE events. self: the choice. */
 void completion_on_event(void *self, const struct gateway_event *event);
 
 /* --- completion_parts.c: the answers of chats, split into reasoning, content and calls --- */
@@ -200,8 +199,7 @@ struct completion_usage completion_usage(const struct completion *c);
 
 /* Adds the id of a token of the answer, if the request wants ids. */
 void choice_add_id(struct choice *choice, uint32_t id);
-/* Adds a token's log-probabilities to the choice. score: NULL = the first prompt token, which has
- * none. */
+/* Adds a token's log-probabilities. score: NULL = the first prompt token, which has none. */
 void choice_add_logprob(struct choice *choice, uint32_t id, const struct message_token *score);
 /* Adds a prompt token to the field prompt_logprobs. score: as for choice_add_logprob. */
 void choice_add_prompt_logprob(struct choice *choice, uint32_t id,

@@ -1,7 +1,7 @@
 /* form: writes the answers of /v1/responses and /v1/messages into a completion's output. An answer
  * of these APIs is a list of items (reasoning, text and tool calls) in the order in which the model
  * wrote them. form.c finds where items begin and end; form_responses.c and form_messages.c write
- * the JSON and the events of their API. completion*.c call form.c through completion_internal.h, on
+ * the JSON and the events of their API. completion*.c call form.c (see completion_internal.h) on
  * the gateway's event loop thread. The completion, which has one choice, owns its struct
  * completion_form. The part converts no bodies of requests (server/api/forms.h does). */
 #ifndef SERVER_HTTP_FORM_H
@@ -25,14 +25,14 @@ struct completion_form {
     char call_id[40];                  /* Id of the open call. */
     char tool_name[ANSWER_NAME_BYTES]; /* Name of the tool that the open call calls. */
     struct text item_text;             /* The open item's text; of a call, its arguments. */
-    size_t shown_bytes;                /* Bytes of `item_text` that events have. */
-    struct text logprobs;     /* Log-probability entries of the open item, separated by commas. */
+    size_t shown_bytes;                /* First bytes of `item_text`, for which no event is due. */
+    struct text logprobs;     /* FORM_TEXT: log-probability entries, separated by commas. */
     struct text closed_items; /* JSON of the items before the open one, separated by commas. */
     uint32_t call_count;      /* Number of items that are calls. */
 };
 
-/* The functions that write the answers of one API to c->output. Only for streams: begin, item_more
- * and end. */
+/* The functions that write the answers of one API to c->output. form.c calls begin, item_more and
+ * end for streams only. */
 struct form_writer {
     const char *id_prefix;               /* Beginning of the answer's id. */
     void (*begin)(struct completion *c); /* Writes the events before the first item. */

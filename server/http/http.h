@@ -56,8 +56,7 @@ struct http_admin {
     void *self; /* First argument of the functions. */
 };
 
-/* The pointers are not owned and must outlive http, except `model`, to which http adds a
- * reference. */
+/* http adds a reference to `model`. The other pointers are not owned, and must outlive http. */
 struct http_options {
     const struct config *config;
     struct gateway *gateway;
@@ -70,16 +69,14 @@ struct http_options {
     struct http_admin admin;
     bool tls;      /* Serve over TLS with the certificate of http_tls_use (tls.h). */
     int listen_fd; /* A listening socket, which http takes over. */
-    /* A listening Unix socket, whose clients are administrators, and which http takes over; 0 or -1
-     * = none. */
+    /* A listening Unix socket for administrators, which http takes over; 0 or -1 = none. */
     int admin_fd;
 };
 
 /* Begins to accept connections. On failure returns ST_IO, ST_NO_MEMORY or ST_NO_RESOURCE, with the
  * reason in *error; the listening sockets still belong to the caller. */
 enum status http_open(const struct http_options *options, struct http **out, struct error *error);
-/* Cancels the requests in flight and closes their connections. Waits for the running jobs of text
- * threads. NULL is fine. */
+/* Cancels requests, closes connections, and waits for running jobs (text_jobs.h). NULL is fine. */
 void http_close(struct http *h);
 
 /* Sets where the access log is written: to `file` (not owned; NULL = no file), and to the process's
@@ -96,8 +93,7 @@ void http_keys_changed(struct http *h);
 /* After this call /health answers 503 "draining", and each connection closes after its answer.
  * Requests are still served. */
 void http_drain_begin(struct http *h);
-/* Does what http_drain_begin does, and refuses new completions and embeddings with 503 and
- * Retry-After. */
+/* Does what http_drain_begin does, and refuses new completions and embeddings with a 503. */
 void http_refuse_begin(struct http *h);
 /* Returns the number of requests whose body went to the text threads (such as completions and
  * /tokenize) and whose clients do not have the whole answer yet. */

@@ -72,7 +72,7 @@ struct exchange {
     struct text body;           /* The body so far; its bytes count in http->bodies_bytes. */
     uint64_t body_bytes_max;    /* http/body_bytes_max when the headers arrived. */
     uint64_t body_expected;     /* Content-Length; UINT64_MAX = chunked; 0 = no body. */
-    struct api_error *refusal; /* The answer, once the rest of the body was dropped; NULL = none. */
+    struct api_error *refusal; /* The answer after the rest of the body has arrived; NULL = none. */
     bool closes_connection;    /* The connection closes after the answer. */
     int64_t arrived_us;        /* When the whole request had arrived; 0 = not yet. */
     struct http_text_work *text_work; /* Work of the text threads on the body; NULL = none. */
@@ -126,8 +126,8 @@ struct route {
 
 /* Returns the route of a URL's path; NULL = none. Slashes at the end are ignored. If a route's path
  * ends with a slash, the URL has one more part, which is copied to `path_tail`. For
- * /v1/models/NAME, `path_tail` is the adapter's number (served_model_find); other names have no
- * route. "/" has a route if http_page_served. */
+ * /v1/models/NAME, `path_tail` is the number from served_model_find; a NAME that is not found has
+ * no route. "/" has a route if http_page_served. */
 const struct route *http_route_find(const struct http *h, const char *url,
                                     char path_tail[LIMIT_NAME_BYTES]);
 bool http_route_allows(const struct route *route, const char *method);
@@ -137,7 +137,7 @@ bool http_route_allows(const struct route *route, const char *method);
 /* Queues a whole response; the body is copied. */
 enum MHD_Result http_answer(struct exchange *exchange, unsigned code, const char *content_type,
                             const char *body, size_t bytes);
-/* Adds the headers that all responses have, and queues the response. Takes over `response`. */
+/* Adds headers such as x-request-id, and queues the response. Takes over `response`. */
 enum MHD_Result http_answer_response(struct exchange *exchange, unsigned code,
                                      struct MHD_Response *response);
 /* Queues a whole JSON response from a text, which is emptied. */
@@ -217,8 +217,7 @@ bool http_audit_open(struct exchange *exchange, const char *url, const char *met
 void http_audit_target_set(struct exchange *exchange, const char *target);
 /* Stores which administrator or client has sent the request. */
 void http_audit_actor(const struct exchange *exchange, struct audit_actor *out);
-/* Writes the prepared line, once. No effect without a line. status: of the response; 0 = the client
- * has left before it had an answer. */
+/* Writes the prepared line, if any, once. status: an HTTP status; 0 = the client has left. */
 void http_audit_write(struct exchange *exchange, unsigned status);
 
 /* Writes the address of the exchange's client. */
@@ -244,10 +243,10 @@ enum http_phase {
 struct http_record {
     const char *request_id;
     const char *trace_id, *trace_parent;  /* Empty = none. */
-    const struct completion_facts *facts; /* answer_id is empty if there was no completion. */
+    const struct completion_facts *facts; /* All zeros if completion_open was not called. */
     const char *path;                     /* Path of the route. */
     const char *key_name;                 /* Name of the API key; empty = none. */
-    const char *finish; /* As in completion_facts, or "error"; NULL = there was no completion. */
+    const char *finish; /* As in completion_facts, or "error"; NULL = completion_open not called. */
     const char *error;  /* Message of the error; empty = none. */
     char client[LIMIT_ADDRESS_BYTES];
     unsigned status;        /* 0 = the client left before it had an answer. */
@@ -257,9 +256,8 @@ struct http_record {
 };
 
 /* Writes the access log's line and the spans of a request that has ended, and logs a slow request.
- * Call it when the completion is closed. Only requests for routes with HTTP_KEY are recorded. If
- * there are keys, only requests with a valid key are recorded. Requests over http/admin_socket and
- * a browser's OPTIONS requests are not recorded. */
+ * Call it after the completion was closed. Leaves out routes without HTTP_KEY, clients without a
+ * known key (if there are keys), http/admin_socket, and a browser's OPTIONS requests. */
 void http_record_write(struct exchange *exchange);
 /* Updates the metrics about the ledger, the access log and the spans. Logs when losses begin, and
  * when the ledger takes no lines or takes lines again. */
@@ -283,9 +281,8 @@ uint32_t http_record_spans(const struct http_record *record, const uint64_t ids[
 
 /* --- headers.c --- */
 
-/* Checks the headers of a request, such as its access, method and size. Sets body_expected,
- * is_preflight, and the fields about the API key and the administrator. Returns false, with the
- * answer in *error, if the request is refused. */
+/* Checks the headers, such as access, method and size. Sets fields such as body_expected. Returns
+ * false, with the answer in *error, if the request is refused. */
 bool http_headers_check(struct exchange *exchange, const char *url, const char *method,
                         struct api_error *error);
 /* Fills *error with the answer to a body that is too large. Returns false. */
@@ -300,8 +297,8 @@ bool http_bodies_fit(const struct http *h, uint64_t body_bytes, uint64_t bytes,
 
 /* Returns true if http/web_origins names the site `origin`; "*" names no site. */
 bool http_web_origin_named(const struct exchange *exchange, const char *origin);
-/* Returns true for a browser's OPTIONS request that asks whether a page of another site may send a
- * request, if the page may. */
+/* Returns true if a browser asks (method OPTIONS) whether a page of another site may send a
+ * request, and the page may. */
 bool http_web_is_preflight(const struct exchange *exchange, const char *method);
 /* Adds the headers that let a web page of another site read the response, if it may. */
 void http_web_headers_add(const struct exchange *exchange, struct MHD_Response *response);

@@ -34,14 +34,14 @@ enum status text_jobs_open(uint32_t thread_count, struct text_jobs **out, struct
 void text_jobs_stop(struct text_jobs *jobs);
 void text_jobs_close(struct text_jobs *jobs); /* Requires text_jobs_stop. NULL is fine. */
 
-/* Returns a descriptor for epoll, which is readable while text_jobs_done may return a job. */
+/* Returns a descriptor for epoll, readable when text_jobs_done has a job that has run. */
 int text_jobs_fd(const struct text_jobs *jobs);
 /* Queues a job, whose memory must stay valid until text_jobs_done has returned the job or
  * text_jobs_cancel has returned true. Returns false if TEXT_JOBS_QUEUED_MAX jobs are queued, or
  * after text_jobs_stop. */
 bool text_jobs_add(struct text_jobs *jobs, struct text_job *job);
-/* Removes a job from the queue. Returns false if the job is not in the queue: text_jobs_done will
- * return it. */
+/* Removes a job that text_jobs_done has not returned. Returns false if the job has left the queue;
+ * text_jobs_done will then return the job. */
 bool text_jobs_cancel(struct text_jobs *jobs, struct text_job *job);
 /* Returns a job that has run, or that was queued when text_jobs_stop was called; NULL = none. */
 struct text_job *text_jobs_done(struct text_jobs *jobs);

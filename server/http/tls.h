@@ -27,9 +27,9 @@ void http_certificate_free(struct http_certificate *certificate); /* NULL is fin
 /* Returns the time at which the chain's first certificate expires, in seconds since 1970. */
 int64_t http_certificate_expires(const struct http_certificate *certificate);
 
-/* Uses this certificate for new connections, and takes over its memory. Frees earlier certificates
- * 300 s or more after they were replaced, because TLS hand-shakes may use them for some time. NULL
- * = frees all certificates; requires that http_close was called. */
+/* Uses this certificate for new connections, and takes over its memory. Frees the certificates that
+ * were replaced at least 300 s ago, which no TLS hand-shake uses any more. NULL = frees all
+ * certificates; requires that http_close was called. */
 void http_tls_use(struct http_certificate *certificate, int64_t now_us);
 
 /* The callback for MHD_OPTION_HTTPS_CERT_CALLBACK of libmicrohttpd: stores the certificate for new

@@ -29,8 +29,7 @@ void metrics_close(struct metrics *m); /* NULL is fine. */
 /* Content-Type of /metrics. */
 #define METRICS_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
-/* Counts a response with this status code, also if the client left before it had the whole
- * response. */
+/* Counts a response with this status code, also if the client left before the response's end. */
 void metrics_http_done(struct metrics *m, unsigned code);
 
 /* Returns the page of /metrics, NUL-terminated; the caller frees it. NULL = no memory. */
@@ -67,7 +66,7 @@ void metrics_time_add(struct metrics *m, enum metrics_time interval, int64_t us)
 /* How a request ended. */
 enum metrics_reason {
     METRICS_STOP,   /* An end token or a stop string ended the answer. */
-    METRICS_LENGTH, /* The answer reached its length limit, which may be 0. */
+    METRICS_LENGTH, /* The answer reached its length limit, or no answer was wanted. */
     METRICS_ABORT,  /* The rest of the answer was no longer wanted. */
     METRICS_ERROR,  /* The request ended with an error. */
     METRICS_REASON_COUNT
