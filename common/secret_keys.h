@@ -1,9 +1,8 @@
 /* secret_keys: the cluster keys of a process: one key, or several keys while an operator replaces
- * the key. A process connects with its first key, and accepts a peer that has any of the keys. It
- * gets its keys from a key file or from the process that started it (host/child.h), or makes a
- * random key. The key of stored KV has this form, too. Any folder may call the functions, on any
- * thread; they keep no state. They do not watch the file, encrypt nothing, and do not prove keys to
- * peers (transport/ does). */
+ * the key. A process connects with its first key, and accepts a peer that has any of the keys. The
+ * keys are in a key file, arrive from the process that started this process (host/child.h), or are
+ * one random key. Any folder may call the functions, on any thread; they keep no state. They do not
+ * watch the file, encrypt nothing, and do not prove keys to peers (transport/ does). */
 #ifndef COMMON_SECRET_KEYS_H
 #define COMMON_SECRET_KEYS_H
 
