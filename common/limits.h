@@ -24,7 +24,7 @@
 #define LIMIT_STOP_STRINGS     16         /* Stop strings of one request. */
 #define LIMIT_STOP_BYTES       256        /* Bytes of a stop string, or of a text of bad_words. */
 #define LIMIT_CHOICES          16         /* n and best_of: answers to one prompt of a request. */
-#define LIMIT_PROMPTS          64         /* Prompts of one request body, or inputs of embeddings. */
+#define LIMIT_PROMPTS          64         /* Prompts of one body, or inputs of embeddings. */
 #define LIMIT_CHUNK_TOKENS_MIN 16         /* Tokens of a chunk that does not end its prompt. */
 #define LIMIT_BATCH_TOKENS     4096       /* Tokens of one batch. */
 #define LIMIT_BATCH_SEQUENCES  512        /* Requests of one batch. */
