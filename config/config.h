@@ -44,7 +44,8 @@ struct config_machine {
     char stages[2048];
     uint32_t tensor_parallel; /* Ranks of each stage without a number of its own. */
     uint32_t threads;         /* 0 = one for each core of the host. */
-    /* KV memory for all layers together. Each replica of a stage has memory for all its layers. */
+    /* KV memory for all layers together. Each replica of a stage has the whole KV memory of the
+     * stage's layers. */
     uint64_t kv_memory_bytes;
     /* Value of UCX_NET_DEVICES for this machine; empty = the value of transport.ucx_devices. */
     char ucx_devices[128];

@@ -26,7 +26,7 @@ struct event_log_counts {
  * or ST_NO_MEMORY (also if no thread can be started), with the path in *error. */
 enum status event_log_open(const char *path, struct event_log **out, struct error *error);
 /* Waits at most a second until all lines are written, and frees the log. If writing takes longer,
- * nothing is freed: the thread goes on until the process ends. NULL is fine. */
+ * the thread goes on, and nothing is freed. NULL is fine. */
 void event_log_close(struct event_log *log);
 
 /* Adds one line, given without its line feed. The line is copied. A line {"dropped":N} in the file

@@ -66,8 +66,8 @@ struct ledger_counts {
  * Errors name the path. */
 enum status ledger_open(const char *path, struct ledger **out, struct error *error);
 /* Waits at most a second until the lines are written, and frees the ledger. If a write takes
- * longer, nothing is freed: the thread goes on until the process ends. The next process that opens
- * the ledger writes the lines that are left. NULL is fine. */
+ * longer, the thread goes on, and nothing is freed. The next process that opens the ledger writes
+ * the lines that are left. NULL is fine. */
 void ledger_close(struct ledger *ledger);
 
 /* Opens or makes a file at the ledger's path, for example after a log rotation has moved the old

@@ -26,7 +26,7 @@ struct spans_counts {
  * ST_NO_MEMORY, also if no thread can be started. */
 enum status spans_open(const char *endpoint, struct spans **out, struct error *error);
 /* Waits at most a second until the remaining spans are sent, and frees the part. If a POST takes
- * longer, nothing is freed: the thread goes on until the process ends. NULL is fine. */
+ * longer, the thread goes on, and nothing is freed. NULL is fine. */
 void spans_close(struct spans *spans);
 
 /* Adds span_count spans: JSON objects of OTLP, separated by commas. The text is copied. */
