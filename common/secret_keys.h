@@ -38,7 +38,7 @@ void secret_keys_set(struct secret_keys *out, const uint8_t key[SECRET_HASH_BYTE
 enum status secret_keys_parse(const char *text, size_t bytes, const char *path,
                               struct secret_keys *out, struct error *error);
 /* Reads a key file of at most 4,096 bytes with secret_file_read, and parses the text with
- * secret_keys_parse. Returns the errors of both. */
+ * secret_keys_parse. Returns the errors of these functions. */
 enum status secret_keys_read(const char *path, struct secret_keys *out, struct error *error);
 /* Reads the key file of a running process again. Returns the errors of secret_keys_read, and
  * ST_INVALID if the file has none of the keys in `present`. */
