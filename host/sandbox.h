@@ -12,7 +12,7 @@
 
 #define SANDBOX_TEXT_BYTES 256
 
-/* Limits a gateway. It may start this executable only, and read every file. It may write only in
+/* Limits a gateway. It may read every file, but start only this executable. It may write only in
  * the folders of the files that keys below log/ and http/admin_socket name (in / and /etc: only the
  * files), in kv/tiers/file/path, in /dev/shm and /dev/hugepages, and to devices such as /dev/null,
  * RDMA and GPUs. Limits nothing if cluster/sandbox is false or a local machine uses a GPU. text_out
