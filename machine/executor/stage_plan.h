@@ -40,9 +40,9 @@ enum status stage_plan_make(const struct config *config, const struct config_mac
 
 /* Returns the stage processes on the path: bit i = stage process i. */
 uint64_t stage_plan_processes(const struct stage_plan *plan, uint32_t path);
-/* Returns true if stage process `from` sends its activations to stage process `to`, on the paths
- * that go through both. If a stage has T ranks, rank j of the next stage gets its activations from
- * rank j mod T. */
+/* Returns true if stage process `from` sends its activations to stage process `to`, on paths that
+ * go through `from` and `to`. If a stage has T ranks, rank j of the next stage gets its activations
+ * from rank j mod T. */
 bool stage_plan_sends(const struct stage_plan *plan, uint32_t from, uint32_t to);
 /* Returns the stage processes on the path that send their activations to no process of the path,
  * and so must report DONE: bit i = stage process i. */
