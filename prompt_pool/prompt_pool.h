@@ -1,8 +1,8 @@
 /* prompt_pool: the prompt phase of requests on one machine. A struct prompt_pool owns its requests
  * and the blocks that it takes for them. machine/ calls the functions on the machine's event loop
- * thread. The pool does not decide what a batch contains (sched_machine does) and does not compute
- * (the executor does): it describes each chunk to machine/, which passes back the results. The pool
- * does not log and does not wait.
+ * thread. The pool describes chunks to machine/, which passes back the results. The pool does not
+ * decide what a batch contains (sched_machine does), does not compute (the executor does), does not
+ * log and does not wait.
  *
  * The message PREFILL admits a request. The prompt is computed in chunks, and its KV is written
  * into the token machine's blocks: layer by layer while the prompt is computed (layer-wise), or in
