@@ -30,10 +30,10 @@ struct store_connection_options {
     int64_t deadline_us;           /* Deadline of store_connection_open. */
 };
 
-/* Resolves the server's host, connects to the first of its numeric addresses that answers, and
- * makes the TLS hand-shake, in which the server's certificate must name the host and be signed by a
- * trusted CA. Returns ST_TIMED_OUT, ST_UNREACHABLE, ST_MISMATCH if the hand-shake fails,
- * ST_NO_MEMORY, or an error of resolver_find. */
+/* Resolves the server's host, connects to the host's first numeric address that answers, and with
+ * TLS makes the hand-shake. The server's certificate must name the host and be signed by a trusted
+ * CA. Returns ST_TIMED_OUT, ST_UNREACHABLE, ST_MISMATCH if the hand-shake fails, ST_NO_MEMORY, or
+ * an error of resolver_find. */
 enum status store_connection_open(const struct store_connection_options *options,
                                   struct store_connection **out, struct error *error);
 void store_connection_close(struct store_connection *c); /* NULL is fine. */
