@@ -7,8 +7,8 @@
 #include <stdio.h>
 
 /* The output of `git describe` for the source, or the text of the file `described` in the source;
- * empty = the source has neither. The program `cleave` defines this variable, in a file that Meson
- * makes from described.c.in; the libraries lack it. */
+ * empty = the source has neither. Only the program `cleave` has this variable; the libraries lack
+ * it. */
 extern const char build_info_described[];
 
 /* Sets the commit. `commit` is not copied and must stay valid. */

@@ -1,7 +1,6 @@
 /* clock: the monotonic clock of the host, and an interface with which tests replace this clock. A
  * part whose decisions depend on the time gets a `struct clock`, or gets the time as an argument.
- * Code that only measures a duration or waits with a time limit reads clock_system. Any thread may
- * read a clock. A clock sets no timers, does not wait and knows no calendar. */
+ * Any thread may read a clock. A clock sets no timers, does not wait and knows no calendar. */
 #ifndef COMMON_CLOCK_H
 #define COMMON_CLOCK_H
 

@@ -281,8 +281,8 @@
 #define COUNTER_FIELD_64_32(name)
 #define COUNTER_FIELD_64_64(name) uint64_t name;
 
-/* Makes the statement `to->name += from->name;` of a counter, in a list with the column `bits`; no
- * statement of a gauge. */
+/* Makes the statement `to->name += from->name;` of a counter, in a list with the column `bits`. A
+ * gauge has no statement. */
 #define COUNTER_ADD(bits, name, kind, ...) COUNTER_ADD_##kind(name)
 #define COUNTER_ADD_COUNTER(name)          to->name += from->name;
 #define COUNTER_ADD_GAUGE(name)

@@ -1,8 +1,8 @@
 /* device_memory: the memory of a GPU, which the host cannot read, as a table of functions that
  * allocate and copy this memory. compute/cuda/ implements the table; devices that use host memory
- * have no table. machine/, transport/ and tools/ call the functions. The host uses a pointer into
- * this memory only as a number: for offsets, and as an argument of these functions. The functions
- * start no computation (compute/operations.h does).
+ * have no table. Any folder may call the functions. The host uses a pointer into this memory only
+ * as a number: for offsets, and as an argument of these functions. The functions start no
+ * computation (compute/operations.h does).
  *
  * One thread makes all calls for a struct device_memory (in a machine, the event loop thread);
  * another thread may compute on the device meanwhile. Copies of one direction are done in the order

@@ -64,9 +64,10 @@ static inline enum layer_kind layer_groups_kind(const struct layer_groups *group
 /* Returns the kinds that the groups have: bit K is set for enum layer_kind K. */
 uint32_t layer_groups_kinds(const struct layer_groups *groups);
 
-/* Returns the number of layer rows of the KV memory of the layers [first_layer, end_layer), at
- * least one layer. A layer row has up to one layer of each group: the layers with equal l / count.
- * A block has room in every layer row. Where its group has no layer, the room stays unused. */
+/* Returns the number of layer rows in the KV memory of the layers [first_layer, end_layer). A layer
+ * row has up to one layer of each group: the layers l with equal l / count. A block has room in
+ * every layer row; the room in a row without a layer of the block's group stays unused. Requires
+ * first_layer < end_layer. */
 static inline uint32_t layer_groups_layer_rows(const struct layer_groups *groups,
                                                uint32_t first_layer, uint32_t end_layer)
 {

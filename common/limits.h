@@ -1,7 +1,7 @@
-/* limits: bounds that are fixed when cleave is built: bounds that several folders share, and the
- * bounds of API requests and API keys. Any folder may use them. A constant is a maximum, unless its
- * name ends in _MIN; the comment names the bounded quantity. Constants only: no code, no threads.
- * Bounds that an operator may want to change are keys of the config file (config/config.h). */
+/* limits: bounds that are fixed when cleave is built. Any folder may use them. A constant is a
+ * maximum, unless its name ends in _MIN; the comment names the bounded quantity. Constants only: no
+ * code, no threads. Bounds that an operator may want to change are keys of the config file
+ * (config/config.h). */
 #ifndef COMMON_LIMITS_H
 #define COMMON_LIMITS_H
 
@@ -15,24 +15,24 @@
 #define LIMIT_HEADS          1024    /* Heads of one layer. */
 #define LIMIT_CONTEXT_TOKENS 1048576 /* Context of one request; the model may allow less. */
 #define LIMIT_BLOCK_TOKENS   256     /* Tokens of one KV block. */
-/* Processes of one machine, including replicas and ranks. */
+/* Stage processes of one machine: all replicas and ranks of its stages, without the head. */
 #define LIMIT_STAGE_PROCESSES  64
 #define LIMIT_RANKS            16         /* Ranks of one stage. */
 #define LIMIT_STAGE_PATHS      16         /* Paths through the replicas of one machine's stages. */
-#define LIMIT_VECTOR_ELEMENTS  65536      /* Elements of a token's vector. */
+#define LIMIT_VECTOR_ELEMENTS  65536      /* Elements of an embedding. */
 #define LIMIT_LOGPROBS         20         /* Alternative tokens reported per position. */
 #define LIMIT_STOP_STRINGS     16         /* Stop strings of one request. */
-#define LIMIT_STOP_BYTES       256        /* Bytes of one stop string. */
-#define LIMIT_CHOICES          16         /* Answers of one request (the API's parameter n). */
-#define LIMIT_PROMPTS          64         /* Prompts in one completion request. */
-#define LIMIT_CHUNK_TOKENS_MIN 16         /* Smallest chunk of a long prompt. */
+#define LIMIT_STOP_BYTES       256        /* Bytes of a stop string, or of a text of bad_words. */
+#define LIMIT_CHOICES          16         /* n and best_of: answers to one prompt of a request. */
+#define LIMIT_PROMPTS          64         /* Prompts of one body, or inputs of embeddings. */
+#define LIMIT_CHUNK_TOKENS_MIN 16         /* Tokens of a chunk that does not end its prompt. */
 #define LIMIT_BATCH_TOKENS     4096       /* Tokens of one batch. */
 #define LIMIT_BATCH_SEQUENCES  512        /* Requests of one batch. */
 #define LIMIT_DRAFT_TOKENS     16         /* Drafted tokens that one step checks for an answer. */
 #define LIMIT_MACHINE_REQUESTS 4096       /* Requests in one machine, including waiting requests. */
 #define LIMIT_CLUSTER_REQUESTS 8192       /* Open requests of one gateway. */
 #define LIMIT_API_KEYS         10000      /* API keys in one file. */
-#define LIMIT_KEY_NAME_BYTES   64         /* An API key's name with its NUL. */
+#define LIMIT_KEY_NAME_BYTES   64         /* Name of an API key or cache group, with its NUL. */
 #define LIMIT_CACHE_SALT_BYTES 256        /* Bytes of a request's cache_salt. */
 #define LIMIT_CONSTRAINT_BYTES (64 << 10) /* A constraint's text (model/grammar/grammar.h). */
 #define LIMIT_TOOLS            128        /* Tools of one request; tool calls in one message. */
@@ -51,10 +51,11 @@
 #define LIMIT_LOGIT_BIAS         100  /* Absolute value of a bias. */
 #define LIMIT_ALLOWED_TOKENS     1024 /* Tokens in allowed_token_ids. */
 #define LIMIT_BAD_WORDS          128  /* Texts in bad_words. */
-#define LIMIT_FORBIDDEN_WORDS    4096 /* Words of the sequences of bad_words. */
-/* Words of all rules that name tokens (common/token_rules.h). */
+/* uint32_t words of all token sequences that bad_words forbids, with the sequences' lengths. */
+#define LIMIT_FORBIDDEN_WORDS 4096
+/* uint32_t words of all rules that name tokens (common/token_rules.h). */
 #define LIMIT_RULE_WORDS (3 + 2 * LIMIT_LOGIT_BIASES + LIMIT_ALLOWED_TOKENS + LIMIT_FORBIDDEN_WORDS)
-/* Words of a request's rules plus tokens of its context. */
+/* uint32_t words of a request's rules, plus tokens of its context. */
 #define LIMIT_CONTEXT_WORDS (LIMIT_RULE_WORDS + LIMIT_CONTEXT_TOKENS)
 
 /* Values and names in the JSON of one request body: enough for a prompt of LIMIT_CONTEXT_TOKENS
@@ -67,7 +68,8 @@
  * busy. */
 #define LIMIT_BATCHES_IN_FLIGHT 64
 
-/* The id of a request, from the client or the gateway, with its NUL. */
+/* The client's id of a request (x-request-id) in a message, with its NUL: GATEWAY_CLIENT_ID_BYTES
+ * (server/gateway/submit.h), rounded up to a multiple of 8. */
 #define LIMIT_CLIENT_ID_BYTES 136
 
 #endif

@@ -3,11 +3,11 @@
  * threads; the functions keep no state. They do not know the keys of the config: `--set` is an
  * ordinary option, whose texts the subcommand passes to config/config.h.
  *
- * An option is `--name value`, `--name=value`, or `--name` for a flag. A value that begins with
- * "--" needs the form with "=". An argument "-" is an operand. After the argument `--`, all
- * arguments are operands. If an option is repeated, the last value counts; options of the types
- * OPTION_TEXTS and OPTION_WHOLES keep all values. Texts are not copied: they point into argv or to
- * the table's default values. */
+ * An option is `--name value`, `--name=value`, or `--name` for a flag. The value "-h", and a value
+ * that begins with "--", need the form with "=". An argument "-" is an operand. After the argument
+ * `--`, all arguments are operands. If an option is repeated, the last value counts; options of the
+ * types OPTION_TEXTS and OPTION_WHOLES keep all values. Texts are not copied: they point into argv
+ * or to the table's default values. */
 #ifndef COMMON_OPTIONS_H
 #define COMMON_OPTIONS_H
 
@@ -82,9 +82,10 @@ struct option_table {
     void (*help_more)(FILE *out); /* Prints further text at the end of the help; NULL = none. */
 };
 
-/* Prints on standard output the help for -h or --help, the release for --version, and the table for
- * --help=json. Without these options, calls options_read, and options_fail after an error. Returns
- * -1 if the subcommand must continue; else the exit status of the process. */
+/* Looks before the argument `--` for the first of these arguments, and prints on standard output:
+ * for -h or --help the help, for --help=json the table, for --version the release. Without these
+ * arguments, calls options_read, and options_fail after an error. Returns -1 if the subcommand must
+ * continue; else the exit status of the process. */
 int options_start(const struct option_table *table, int argc, char **argv, void *out);
 
 /* Sets the fields of *out to the default values, then to the values in argv[1] to argv[argc - 1].

@@ -1,7 +1,7 @@
 /* parent: makes the kernel signal a process when its parent (the process that started it) ends. A
  * new child process calls one of the two functions on its first thread: machines and stage
- * processes do, and child processes of tools/ and bench/. The functions keep no state. They neither
- * start children nor wait for children (host/child.h starts `cleave machine`). */
+ * processes do, and child processes of tools/ and bench/. The functions keep no state. They start
+ * no children and do not wait for children (host/child.h starts `cleave machine`). */
 #ifndef COMMON_PARENT_H
 #define COMMON_PARENT_H
 

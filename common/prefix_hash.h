@@ -1,7 +1,7 @@
 /* prefix_hash: a hash of a sequence of tokens, equal in all processes (FORMAT_PREFIX_HASH). The
  * gateway compares the hashes of a prompt with those that machines report for cached prefixes. The
  * functions keep no state, and any thread may call them. Two different prefixes can have one hash:
- * compare salt and tokens where the answer depends on it (kvcache/kv_prefix.c). */
+ * compare salt and tokens before KV of a cached prefix is used (kvcache/kv_prefix.c). */
 #ifndef COMMON_PREFIX_HASH_H
 #define COMMON_PREFIX_HASH_H
 

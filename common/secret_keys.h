@@ -1,9 +1,8 @@
 /* secret_keys: the cluster keys of a process: one key, or several keys while an operator replaces
- * the key. A process connects with its first key, and accepts a peer that has any of the keys. It
- * gets its keys from a key file or from the process that started it (host/child.h), or makes a
- * random key. The key of stored KV has this form, too. Any folder may call the functions, on any
- * thread; they keep no state. They do not watch the file, encrypt nothing, and do not prove keys to
- * peers (transport/ does). */
+ * the key. A process connects with its first key, and accepts a peer that has any of the keys. The
+ * keys are in a key file, arrive from the process that started this process (host/child.h), or are
+ * one random key. Any folder may call the functions, on any thread; they keep no state. They do not
+ * watch the file, encrypt nothing, and do not prove keys to peers (transport/ does). */
 #ifndef COMMON_SECRET_KEYS_H
 #define COMMON_SECRET_KEYS_H
 
@@ -39,7 +38,7 @@ void secret_keys_set(struct secret_keys *out, const uint8_t key[SECRET_HASH_BYTE
 enum status secret_keys_parse(const char *text, size_t bytes, const char *path,
                               struct secret_keys *out, struct error *error);
 /* Reads a key file of at most 4,096 bytes with secret_file_read, and parses the text with
- * secret_keys_parse. Returns the errors of both. */
+ * secret_keys_parse. Returns the errors of these functions. */
 enum status secret_keys_read(const char *path, struct secret_keys *out, struct error *error);
 /* Reads the key file of a running process again. Returns the errors of secret_keys_read, and
  * ST_INVALID if the file has none of the keys in `present`. */

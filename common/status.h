@@ -1,7 +1,7 @@
-/* status: the result type of functions that can fail, and the text that explains a failure. 0 =
- * done, > 0 = in progress, < 0 = failed. A function that fails returns a status and fills in a
- * `struct error`, which the caller owns. Any folder may call the functions, on any thread; they
- * keep no state and write no logs. */
+/* status: the result type of functions that can fail, and the text that explains a failure. A
+ * status is 0 after success, above 0 while work is in progress, and below 0 after a failure. The
+ * caller of a function owns the `struct error` that the function fills in when it fails. Any folder
+ * may call the functions, on any thread; they keep no state and write no logs. */
 #ifndef COMMON_STATUS_H
 #define COMMON_STATUS_H
 

@@ -23,9 +23,9 @@ static inline const char *tier_kind_name(enum tier_kind kind)
     return names[kind];
 }
 
-/* Returns true if a machine whose home pool is `home` stores KV in its tier of this kind. A machine
- * of the token pool, which seldom computes prompts, stores KV only in the store, which all machines
- * read. */
+/* Returns true if a machine whose home pool is `home` stores KV in its tier of this kind. Machines
+ * of the token pool seldom compute prompts. They store KV only in TIER_KIND_STORE, which all
+ * machines read. */
 static inline bool tier_kind_stores(enum tier_kind kind, enum pool home)
 {
     return kind == TIER_KIND_STORE || home != POOL_TOKEN;

@@ -4,7 +4,8 @@
  *
  * The caller owns the struct; the functions keep no state. Any thread may call them, if no other
  * thread changes the struct during the call. config watches no file and does not carry out a reload
- * (server/serve_reload.c does). It does not check that devices, hosts or named files exist. */
+ * (server/serve_reload.c does). A checked config may name devices, hosts or files that do not
+ * exist. */
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
 
@@ -43,7 +44,8 @@ struct config_machine {
     char stages[2048];
     uint32_t tensor_parallel; /* Ranks of each stage without a number of its own. */
     uint32_t threads;         /* 0 = one for each core of the host. */
-    /* KV memory for all layers together. Each replica of a stage has the stage's whole part. */
+    /* KV memory for all layers together. Each replica of a stage has the whole KV memory of the
+     * stage's layers. */
     uint64_t kv_memory_bytes;
     /* Value of UCX_NET_DEVICES for this machine; empty = the value of transport.ucx_devices. */
     char ucx_devices[128];
@@ -294,16 +296,17 @@ enum status config_parse(const char *text, size_t text_bytes, const char *source
 typedef void (*config_mistake_call)(void *self, const char *text);
 
 /* Reads a file as config_load does, but goes on after a mistake, and calls on_mistake for every
- * mistake that it finds. To go on, it ignores the key, or the object around it; further mistakes in
- * an ignored object are not found. Returns true if the rest of the file is a valid config. *out is
- * written only then. */
+ * mistake found. After a mistake, the key with the mistake, or the object around this key, is
+ * ignored; further mistakes in an ignored object are not found. Returns true, and stores *out, if
+ * the rest of the file is a valid config. */
 bool config_load_all(const char *path, config_mistake_call on_mistake, void *self,
                      struct config *out);
 
 /* Sets one key to a value from a command line, for example the key "pools/prompt" to "2". A new
- * value of `threads` or `kv/memory` also replaces the old value in machines. Returns ST_INVALID or
- * ST_NO_MEMORY on failure; *config is then unchanged. Errors begin with `source` ("--listen"). The
- * caller must check the config after its last change (config_check). */
+ * value of `threads` or `kv/memory` also replaces the old value in machines that have the old
+ * value. Returns ST_INVALID or ST_NO_MEMORY on failure; *config is then unchanged. Errors begin
+ * with `source` ("--listen"). The caller must check the config after the last change
+ * (config_check). */
 enum status config_set(struct config *config, const char *source, const char *key,
                        const char *value, struct error *error);
 
@@ -317,7 +320,7 @@ enum status config_check(const struct config *config, const char *source, struct
 
 /* Finds the model: a regular file, or a folder with config.json. A relative path is searched in the
  * current directory, in the folder of the config file, in $XDG_CACHE_HOME/cleave (or in
- * ~/.cache/cleave if the variable is not set), and then in CONFIG_MODELS_FOLDER. Returns
+ * ~/.cache/cleave if the variable is empty), and then in CONFIG_MODELS_FOLDER. Returns
  * ST_NOT_FOUND if there is no model; the error names the searched places. */
 enum status config_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                               struct error *error);
@@ -408,7 +411,7 @@ void config_machine_diff(const struct config_machine *now, const struct config_m
  * the keys below `pools` and `machines`. */
 void config_reload_copy(struct config *now, const struct config *next);
 
-/* Returns the index of the machine with that name; -1 = none. */
+/* Returns the index of the machine with this name; -1 = none. */
 int config_machine_find(const struct config *config, const char *name);
 
 /* Writes all keys as JSON, which config_parse can read. Leaves out renamed_warning and empty

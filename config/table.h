@@ -14,7 +14,7 @@
 enum config_type {
     CONFIG_STRING,  /* Text of `minimum` to `maximum` bytes. */
     CONFIG_ADDRESS, /* HOST:PORT with a port of at least `minimum`. */
-    CONFIG_CHOICE,  /* One of `choices`, of at most `maximum` bytes. */
+    CONFIG_CHOICE,  /* One of `choices`; each has at most `maximum` bytes. */
     CONFIG_WHOLE,   /* uint32_t from `minimum` to `maximum`, a multiple of `step`. */
     CONFIG_BYTES,   /* uint64_t from `minimum` to `maximum`: 1048576 or "1MiB". */
     CONFIG_BOOL,
@@ -71,7 +71,7 @@ enum status config_fault_error(const struct config_fault *fault, const char *sou
 enum status config_error_printable(struct error *error, enum status status);
 
 /* --- table.c --- */
-/* Returns the key with this path or old_path; NULL = none. A path has any name in place of NAME. */
+/* Returns the key with this path or old_path; NULL = none. `path` has a machine's name for NAME. */
 const struct config_key *config_key_find(const char *path);
 /* Returns true if the key is below `machines/NAME`. */
 bool config_key_of_machine(const struct config_key *key);
@@ -89,8 +89,9 @@ bool config_key_nearest(const char *path, char nearest_out[CONFIG_KEY_BYTES]);
  * for `path`, if the value is wrong. The key's type must not be CONFIG_POOL. */
 bool config_value_set(const struct config_key *key, void *base, const char *path,
                       const json_t *value, struct config_fault *fault);
-/* Returns the key's field of *base (see config_value_set) as JSON, a new reference. NULL = an empty
- * field that no value sets, a CONFIG_POOL, or no memory. */
+/* Returns the key's field of *base (see config_value_set) as JSON, a new reference. NULL = the
+ * field is empty although the key has no empty value, the key is a CONFIG_POOL, or there is no
+ * memory. */
 json_t *config_value_get(const struct config_key *key, const void *base);
 /* Converts text of the command line to JSON (a new reference). Returns NULL if there is no memory
  * or the text is not UTF-8. The caller checks the value (config_value_set). */

@@ -25,8 +25,8 @@ struct event_log_counts {
 /* Opens the file for appending (mode 0600 if it is created) and starts the thread. Returns ST_IO,
  * or ST_NO_MEMORY (also if no thread can be started), with the path in *error. */
 enum status event_log_open(const char *path, struct event_log **out, struct error *error);
-/* Waits until all lines are written, at most a second, then frees the log. If writing takes longer,
- * the thread goes on: file and memory stay until the process ends. NULL is fine. */
+/* Waits at most a second until all lines are written, and frees the log. If writing takes longer,
+ * the thread goes on, and nothing is freed. NULL is fine. */
 void event_log_close(struct event_log *log);
 
 /* Adds one line, given without its line feed. The line is copied. A line {"dropped":N} in the file

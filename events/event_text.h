@@ -1,14 +1,14 @@
 /* event_text: writes and reads the lines of the event log (config key `log/events_file`): the
- * cluster scheduler's options, events and actions as JSON. A log without missing lines can be
- * replayed: a new scheduler that gets its options and events makes the same actions. The gateway
- * and the simulator write lines; `cleave simulate` and `cleave trace` read them. The functions own
- * nothing, open no files, and may be called on any thread.
+ * cluster scheduler's options, events and actions as JSON. A new scheduler that gets the options
+ * and events of a log without missing lines makes the actions in the log. The gateway and the
+ * simulator write lines; `cleave simulate` and `cleave trace` read them. The functions own nothing,
+ * open no files, and may be called on any thread.
  *
  *   {"events":1,"whole":true,"options":{…}}          first line; "whole": the log begins with the
  *                                                    gateway's start
  *   {"t":1234,"event":"arrived","request":5,…,"actions":[{"do":"route","request":5,…}]}
  *   {"t":1240,"event":"configure","options":{…},"actions":[]}
- *   {"t":1240,"event":"more","actions":[…]}          further actions of the event before
+ *   {"t":1240,"event":"more","actions":[…]}          further actions of the previous event
  *   {"version":2,"options":{…}}                      the scheduler of version 2 begins
  *   {"version":1,"gone":true}                        the scheduler of version 1 gets no more events
  *   {"t":1250,"event":"arrived","version":2,…}       an event of version 2
@@ -31,7 +31,7 @@
 
 #define EVENT_VERSION_FIRST 1 /* Version of the scheduler that begins with the first line. */
 
-/* These functions append the lines above to *out, without line feeds. now_us is written as "t".
+/* Each of these functions appends one line to *out, without a line feed. now_us is written as "t".
  * event_text_event with event NULL writes the line "more". */
 void event_text_begin(struct text *out, bool whole, const struct sched_cluster_options *options);
 void event_text_version(struct text *out, uint32_t version,
@@ -97,7 +97,7 @@ struct event_line {
     struct sched_cluster_options options; /* BEGIN, VERSION and CONFIGURE. */
     struct sched_event event;             /* EVENT. */
     uint64_t hashes[SCHED_PREFIX_MAX];    /* EVENT: the hashes of event.prefix. */
-    struct sched_actions actions;         /* EVENT, CONFIGURE and MORE; `more` is false. */
+    struct sched_actions actions;         /* EVENT, CONFIGURE and MORE; actions.more is false. */
     uint64_t dropped;                     /* DROPPED: the number of missing lines. */
 };
 

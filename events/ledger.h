@@ -14,10 +14,9 @@
  *
  * server/ uses the ledger, on the gateway's event loop thread. While the file cannot be written (a
  * full disk, for example), lines wait in the second file, and the thread tries again each second.
- * If LEDGER_SLOTS answers wait for their lines, a new answer is not recorded. ledger_begin,
- * ledger_end and ledger_drop do not wait for the disk; ledger_file_use waits for the line that is
- * being written. The ledger does not rotate its file, and does not force data to the disk (no
- * fsync). */
+ * If LEDGER_SLOTS answers have no line yet, a new answer is not recorded. ledger_begin, ledger_end
+ * and ledger_drop do not wait for the disk; ledger_file_use waits for the line that is being
+ * written. The ledger does not rotate its file, and does not force data to the disk (no fsync). */
 #ifndef EVENTS_LEDGER_H
 #define EVENTS_LEDGER_H
 
@@ -26,7 +25,8 @@
 
 #include <stdint.h>
 
-#define LEDGER_SLOTS        LIMIT_CLUSTER_REQUESTS /* Most answers that have no line yet. */
+/* Most answers that have no line yet: running answers, and ended answers whose lines wait. */
+#define LEDGER_SLOTS        LIMIT_CLUSTER_REQUESTS
 #define LEDGER_ID_BYTES     160 /* Size of a request's or answer's id with its NUL. */
 #define LEDGER_FINISH_BYTES 16  /* Size of a finish reason with its NUL. */
 
@@ -65,9 +65,9 @@ struct ledger_counts {
  * if the second file is not of this release, ST_IO, or ST_NO_MEMORY (also if the path is too long).
  * Errors name the path. */
 enum status ledger_open(const char *path, struct ledger **out, struct error *error);
-/* Waits until the lines are written, at most a second, then frees the ledger. If a write takes
- * longer, the thread goes on: the memory stays until the process ends. The next process that opens
- * the ledger writes the lines that are left. NULL is fine. */
+/* Waits at most a second until the lines are written, and frees the ledger. If a write takes
+ * longer, the thread goes on, and nothing is freed. The next process that opens the ledger writes
+ * the lines that are left. NULL is fine. */
 void ledger_close(struct ledger *ledger);
 
 /* Opens or makes a file at the ledger's path, for example after a log rotation has moved the old
@@ -77,9 +77,9 @@ enum status ledger_file_open(const struct ledger *ledger, int *fd_out, struct er
 /* Closes the old file. Later lines are written to `fd`, which the ledger owns after the call. */
 void ledger_file_use(struct ledger *ledger, int fd);
 
-/* Begins an answer. Texts are copied, and cut if they are too long. key_name empty = the answer has
- * no API key. Returns NULL, and counts the answer in ledger_counts.without_entry, if LEDGER_SLOTS
- * answers have no line yet. */
+/* Begins an answer. Texts are copied, and cut if they are too long. If the answer has no API key,
+ * key_name is empty. Returns NULL, and counts the answer in ledger_counts.without_entry, if
+ * LEDGER_SLOTS answers have no line yet. */
 struct ledger_entry *ledger_begin(struct ledger *ledger, const char *request_id,
                                   const char *answer_id, const char *key_name, const char *model);
 /* Ends an answer. The entry must not be used after the call; NULL is fine. `finish` is copied, and

@@ -1,9 +1,9 @@
-/* spans: sends trace spans (named time intervals of requests; the glossary's span is another) to an
+/* spans: sends trace spans (named time intervals of requests, not the spans of the glossary) to an
  * OpenTelemetry collector, as JSON over HTTP (config key `log/otlp_endpoint`). server/ uses the
  * part, on the gateway's event loop thread. The part owns a buffer of 1 MiB for spans, and a thread
  * that sends them with a POST about each second. Spans are dropped and counted if the buffer is
- * full or their POST fails: after 10 s, or with a status other than 2xx. The part does not make the
- * JSON of a span: server/http/ does. */
+ * full, or if the collector does not answer their POST with a status 2xx within 10 s. The part does
+ * not make the JSON of a span: server/http/ does. */
 #ifndef EVENTS_SPANS_H
 #define EVENTS_SPANS_H
 
@@ -25,8 +25,8 @@ struct spans_counts {
  * https://, or is too long (LIMIT_PATH_BYTES); ST_UNSUPPORTED if libcurl is not installed;
  * ST_NO_MEMORY, also if no thread can be started. */
 enum status spans_open(const char *endpoint, struct spans **out, struct error *error);
-/* Waits until the remaining spans are sent, at most a second, then frees the part. If a POST takes
- * longer, the thread goes on: the memory stays until the process ends. NULL is fine. */
+/* Waits at most a second until the remaining spans are sent, and frees the part. If a POST takes
+ * longer, the thread goes on, and nothing is freed. NULL is fine. */
 void spans_close(struct spans *spans);
 
 /* Adds span_count spans: JSON objects of OTLP, separated by commas. The text is copied. */

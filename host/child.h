@@ -86,7 +86,7 @@ enum child_line_kind { CHILD_NOT_YET, CHILD_READY, CHILD_FAILED, CHILD_CLOSED, C
  *   CHILD_READY     *text_out is the address, in *line.
  *   CHILD_FAILED    *text_out is the reason, in *line.
  *   CHILD_CLOSED    The pipe has ended before a complete line, or cannot be read.
- *   CHILD_UNKNOWN_LINE  The child sent another line, or a line that is too long: line->text.
+ *   CHILD_UNKNOWN_LINE  The child sent another line, or a line that is too long; see line->text.
  */
 enum child_line_kind child_line_read(int ready_fd, struct child_line *line, const char **text_out);
 

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 struct notify {
-    int fd;              /* Connected to the service manager; -1 = there is none. */
+    int fd;              /* Connected to the service manager; -1 = no service manager. */
     int64_t interval_us; /* Time between signs of life; 0 = the manager wants none. */
     int64_t next_us;     /* When the next sign of life is due (monotonic clock). */
 };
@@ -22,14 +22,14 @@ void notify_close(struct notify *n);
 
 /* Reports that the process serves. `systemctl status` shows status_line. */
 void notify_ready(const struct notify *n, const char *status_line);
-/* Reports that the process is reading its config again. This holds until the next notify_ready.
- * now_us: monotonic clock. */
+/* Reports that the process is reading its config again. Call notify_ready when the process has read
+ * the config. now_us: monotonic clock. */
 void notify_reloading(const struct notify *n, int64_t now_us);
 /* Reports that the process ends. `systemctl status` shows status_line. */
 void notify_stopping(const struct notify *n, const char *status_line);
 
-/* Sends a sign of life if it is due. now_us: monotonic clock. Returns the milliseconds until the
- * next call at the latest; -1 = the manager wants no signs of life. */
+/* Sends a sign of life if it is due. now_us: monotonic clock. Returns the number of milliseconds
+ * after which the caller must call notify_turn again; -1 = the manager wants no signs of life. */
 int notify_turn(struct notify *n, int64_t now_us);
 
 #endif

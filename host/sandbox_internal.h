@@ -23,11 +23,11 @@ struct sandbox_paths {
 /* Adds a copy of the path, or sets paths->overflow. */
 void sandbox_path_add(struct sandbox_paths *paths, const char *path);
 
-/* The files that a process may use. It may start no file except with may_start_self. */
+/* The files that a process may use. */
 struct sandbox_files {
     const struct sandbox_paths *readable; /* Files that may be read; NULL = all. */
     const struct sandbox_paths *writable; /* Files that may be read and written; not NULL. */
-    bool may_start_self;                  /* The process may start this executable. */
+    bool may_start_self; /* The process may start this executable; false = no executable. */
 };
 
 /* Returns the version of Landlock that the kernel has; 0 = none. */

@@ -1,7 +1,7 @@
 /* kv_owner: a table of the owners that hold blocks of a pool. For each owner, the table has the
  * number of blocks, the number of leased blocks (reserved or quarantined), and the owner's lease:
  * the time at which the leased blocks are due to be freed. kv_pool.c calls the functions, on the
- * one thread that uses the pool. The table does not know which blocks an owner has (kv_pool does),
+ * thread that uses the pool. The table does not know which blocks an owner has (kv_pool does),
  * frees no blocks and reads no clock. */
 #ifndef KVCACHE_KV_OWNER_H
 #define KVCACHE_KV_OWNER_H

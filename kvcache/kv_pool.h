@@ -5,8 +5,8 @@
  *
  * machine/, prompt_pool/, token_pool/ and the prefix cache take, mark and free blocks, mostly
  * through kv_tables.h. A draft model's KV has a pool of its own (token_pool/draft_seats.h). In a
- * machine with stages, the head has the pool, and the stage processes use its block ids. One thread
- * makes every call: the machine's event loop, or a simulator. */
+ * machine with stages, the head has the pool, and the stage processes use the head's block ids. One
+ * thread uses a pool: the thread of the machine's event loop, or a simulator's. */
 #ifndef KVCACHE_KV_POOL_H
 #define KVCACHE_KV_POOL_H
 
@@ -36,8 +36,8 @@ typedef uint64_t kv_owner_id;
  * FILLING: this machine computes a prompt's KV into the block.
  * LIVE: a request uses the block's KV, or this machine's next batch writes KV into the block.
  * CACHED: in the prefix cache, with no reader. The cache may evict the block.
- * QUARANTINED: the request has ended, but a peer may still write into the block. The caller frees
- *     the block when no write can arrive.
+ * QUARANTINED: the owner no longer needs the block, but a peer may still write into the block. The
+ *     caller frees the block when no write can arrive.
  * kv_pool_free leads from every state to FREE. */
 enum kv_state {
     KV_FREE,
@@ -59,8 +59,9 @@ struct kv_pool;
 enum status kv_pool_open(uint32_t block_count, struct kv_pool **out);
 void kv_pool_close(struct kv_pool *pool); /* NULL is fine. Requires that every block is free. */
 
-/* Sets the function that evicts cached blocks. kv_pool_take calls it if too few blocks are free; it
- * must free at least block_count cached blocks. NULL = no function; then no block may be cached. */
+/* Sets the function that evicts cached blocks: it must free at least block_count cached blocks.
+ * kv_pool_take calls the function if too few blocks are free. NULL = none; then no block may be
+ * cached. */
 void kv_pool_reclaimer_set(struct kv_pool *pool, void (*reclaim)(void *self, uint32_t block_count),
                            void *self);
 
@@ -69,8 +70,8 @@ uint32_t kv_pool_available(const struct kv_pool *pool);
 
 /* Takes `count` blocks for the KV of layers of one kind, makes `owner` their owner, and sets their
  * state to KV_RESERVED. ids_out receives the ids, preferably consecutive ids: consecutive blocks
- * can be transferred as one write. Requires that `owner` is not 0. Returns ST_NO_RESOURCE, and
- * takes no block, if fewer blocks are available. */
+ * can be transferred as one write. Requires that `owner` is not 0. If fewer blocks are available,
+ * takes no block and returns ST_NO_RESOURCE. */
 enum status kv_pool_take(struct kv_pool *pool, kv_owner_id owner, enum layer_kind kind,
                          uint32_t count, kv_block_id *ids_out);
 
@@ -82,8 +83,7 @@ bool kv_pool_fillable(const struct kv_pool *pool, kv_owner_id owner, uint64_t fi
 /* Returns true if the block belongs to `owner`. Requires that the pool has the block. */
 bool kv_pool_owns(const struct kv_pool *pool, kv_owner_id owner, kv_block_id id);
 
-/* Changes the state of blocks of `owner`. Requires that each change is drawn above, and does not
- * lead to KV_FREE. */
+/* Changes the state of blocks of `owner`. Requires that the diagram above shows each change. */
 void kv_pool_mark(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *ids, uint32_t count,
                   enum kv_state state);
 
@@ -95,9 +95,9 @@ void kv_pool_owner_change(struct kv_pool *pool, kv_owner_id owner, kv_owner_id h
 /* Frees blocks of `owner`, in any state. */
 void kv_pool_free(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *ids, uint32_t count);
 
-/* Sets the owner's lease: the time, in microseconds of the caller's clock, at which its reserved
- * and quarantined blocks are due to be freed; 0 = no lease. The lease is removed when the owner no
- * longer has blocks. No effect for an owner without blocks. */
+/* Sets the owner's lease: the time, in microseconds of the caller's clock, at which the owner's
+ * reserved and quarantined blocks are due to be freed; 0 = no lease. The lease is removed when the
+ * owner no longer has blocks. No effect for an owner without blocks. */
 void kv_pool_lease_set(struct kv_pool *pool, kv_owner_id owner, int64_t until_us);
 /* Finds an owner of reserved or quarantined blocks whose lease has ended at now_us, removes the
  * lease and stores the owner. Returns false if no such lease has ended. The caller frees the blocks

@@ -1,8 +1,8 @@
 /* kv_prefix: the prefix cache of one machine. It owns full blocks of prompts and answers, also
  * after a request has ended, so that a later request that begins with the same tokens can read
- * these blocks. machine/, prompt_pool/ and token_pool/ call the functions. One thread makes every
- * call: the machine's event loop, or a simulator. The cache stores block ids and tokens, does not
- * touch the memory of the blocks, and sends nothing.
+ * these blocks. machine/, prompt_pool/ and token_pool/ call the functions, on the thread that uses
+ * the pool. The cache stores block ids and tokens, does not touch the memory of the blocks, and
+ * sends nothing.
  *
  * Spans form chains: each span except the first follows one other span, and several spans may
  * follow the same span. A chain has a salt (0 = none). Requests with different salts share no
@@ -10,16 +10,16 @@
  * span is found by a hash; then salt and tokens are compared.
  *
  * A span has a block in each layer group without a window. In the groups with a window, a span has
- * either a block in each of them (its *window blocks*) or none. In layers with a window, the tokens
- * after a chain read only the last spans of the chain. So a request that computes these tokens
- * needs the window blocks of these last spans.
+ * either a block in each group (the span's *window blocks*) or none. In layers with a window, the
+ * tokens after a chain read only the last spans of the chain. So a request that computes these
+ * tokens needs the window blocks of the last spans.
  *
  * The cache's blocks have the owner KV_PREFIX_OWNER. A request that reads a chain reads the blocks
  * of all spans in the groups without a window, and some of the window blocks (struct
  * kv_prefix_reader). Blocks that a request reads are KV_LIVE. Other blocks are KV_CACHED: the pool
  * counts them as available. When the pool or the cache needs room, the cache evicts the blocks that
- * have had no reader for the longest time. Of the blocks in groups without a window, those of a
- * chain's last span are evicted first. Window blocks may be evicted earlier. */
+ * have had no reader for the longest time. Of a chain's blocks in groups without a window, the
+ * blocks of the last span are evicted first. Window blocks may be evicted earlier. */
 #ifndef KVCACHE_KV_PREFIX_H
 #define KVCACHE_KV_PREFIX_H
 
@@ -59,16 +59,16 @@ void kv_prefix_close(struct kv_prefix *prefix);
  * from span window_first on, up to the first span that has none.
  *
  * Stores the ids of the blocks in the first entries of `tables`, and sets tables->cached_spans and
- * tables->window_cached_spans. The caller is then a reader: the blocks that it reads are not
- * evicted until kv_prefix_read_end, its window blocks only until kv_prefix_windows_read_end.
- * Returns the number of spans; 0 = no chain is found. */
+ * tables->window_cached_spans. The blocks that the caller reads are not evicted until
+ * kv_prefix_read_end. Returns the number of spans; 0 = no chain is found. */
 uint32_t kv_prefix_read_begin(struct kv_prefix *prefix, uint64_t salt, const uint32_t *tokens,
                               uint32_t spans_max, uint32_t window_first, struct kv_tables *tables,
                               struct kv_prefix_reader *reader_out);
 
 /* Ends all reading of the caller. Sets *reader to zeros. */
 void kv_prefix_read_end(struct kv_prefix *prefix, struct kv_prefix_reader *reader);
-/* Ends the caller's reading of window blocks. The caller still reads the other blocks. */
+/* Ends the caller's reading of window blocks, which may then be evicted. The caller still reads the
+ * other blocks. */
 void kv_prefix_windows_read_end(struct kv_prefix *prefix, struct kv_prefix_reader *reader);
 
 /* The blocks of a request that kv_prefix_add adds. */
@@ -82,8 +82,9 @@ struct kv_prefix_blocks {
      * this span on hold the KV of their span, and that the request no longer writes into them.
      * Equal to `spans` = no window blocks are added. */
     uint32_t window_valid_first;
-    /* Below `spans`: after the call, the request reads the window blocks from this span on, and no
-     * others. Equal to `spans`: the request reads the same window blocks as before. */
+    /* If at most this many spans are added, the request reads the same window blocks as before.
+     * Otherwise it reads window blocks of the last added spans, from this span on at the earliest,
+     * and no others. */
     uint32_t window_read_first;
 };
 
@@ -92,7 +93,7 @@ struct kv_prefix_blocks {
  * already has a block for these tokens and this salt, the owner keeps its block. *reader is what
  * the caller reads, from kv_prefix_read_begin. After the call, the caller reads the chain of all
  * added spans. If the cache has no room for all spans, only the first spans are added. No effect if
- * blocks->spans is 0. */
+ * no span can be added. */
 void kv_prefix_add(struct kv_prefix *prefix, const struct kv_prefix_blocks *blocks,
                    struct kv_prefix_reader *reader);
 
@@ -114,16 +115,16 @@ struct kv_prefix_listener {
 /* Sets the only listener; *listener is copied. Requires an empty cache. */
 void kv_prefix_listen(struct kv_prefix *prefix, const struct kv_prefix_listener *listener);
 
-/* Sets the function that kv_prefix_add calls at its end, unless the chain is empty. `tokens` are
- * the tokens of the chain's `spans` spans. The function may call kv_prefix_read_begin. NULL = no
+/* Sets the function that kv_prefix_add calls at its end if spans were added. `tokens` are the
+ * tokens of the chain's `spans` spans. The function may call kv_prefix_read_begin. NULL = no
  * function. */
 void kv_prefix_added_set(struct kv_prefix *prefix,
                          void (*added)(void *self, uint64_t salt, const uint32_t *tokens,
                                        uint32_t spans),
                          void *self);
 
-/* Stores the hashes of at most hashes_max prefixes in the cache whose length is a multiple of the
- * listener's step_spans. Returns the number of hashes; 0 without a listener. */
+/* Stores the hashes of at most hashes_max prefixes in the cache whose number of spans is a multiple
+ * of the listener's step_spans. Returns the number of hashes; 0 without a listener. */
 uint32_t kv_prefix_list(const struct kv_prefix *prefix, uint64_t *hashes_out, uint32_t hashes_max);
 
 /* Returns true if the cache agrees with itself and with the pool's count of cached blocks; else

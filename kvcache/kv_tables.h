@@ -6,8 +6,8 @@
  * whose span no later token reads.
  *
  * The users of a kv_pool call the functions, on the pool's thread. The functions allocate no
- * memory: the caller owns the tables. They do not decide how many blocks a request gets
- * (scheduler/memory.h). */
+ * memory: the caller owns the tables. scheduler/memory.h, not this part, decides how many blocks a
+ * request gets. */
 #ifndef KVCACHE_KV_TABLES_H
 #define KVCACHE_KV_TABLES_H
 
@@ -19,7 +19,8 @@
 struct kv_tables {
     kv_block_id *ids; /* [groups][stride]; the table of group g begins at ids + g * stride. */
     uint32_t stride;  /* Entries of each table: the most spans of the request. */
-    uint32_t keep; /* Most own blocks of the request in a group with a window: layer_groups_keep. */
+    /* Most own blocks of the request in a group with a window (layer_groups_spans_kept). */
+    uint32_t keep;
     /* In groups without a window, the first cached_spans entries name blocks of the prefix
      * cache. */
     uint32_t cached_spans;

@@ -4,11 +4,10 @@
  * have not ended. KV is written directly to the processes that store it, however the two machines
  * are split into stages and ranks.
  *
- * machine/executor/ makes every call, on the event loop thread of a machine or of a stage process.
- * The caller numbers the targets and opens the transport. kv_targets chooses no blocks, does not
- * know prompts, and does not repeat a failed write. A flush has a cookie: a number that the caller
- * chooses. In the comments below, "our" layers and heads are the layers and heads of this process.
- */
+ * machine/executor/ calls the functions, on the event loop thread of a machine or of a stage
+ * process. The caller numbers the targets and opens the transport. kv_targets chooses no blocks,
+ * does not know prompts, and does not repeat a failed write. A flush has a cookie: a number that
+ * the caller chooses. Below, "our" layers and heads are the layers and heads of this process. */
 #ifndef KVCACHE_KV_TARGETS_H
 #define KVCACHE_KV_TARGETS_H
 
@@ -30,7 +29,7 @@ struct kv_targets_options {
     /* Called when the flush with this cookie has ended. ST_OK: all writes have arrived. Any other
      * status: some writes may not have arrived. */
     void (*flushed)(void *self, uint64_t cookie, enum status status);
-    void *self; /* First argument of both functions. */
+    void *self; /* First argument of link_changed and flushed. */
 };
 
 /* Opens an empty set of targets; *options is copied. Returns ST_NO_MEMORY on failure. */
@@ -40,16 +39,16 @@ void kv_targets_close(struct kv_targets *t);
 
 /* Drops the earlier target with the number `target` (< LIMIT_MACHINES), if there is one, and gives
  * this number to the machine `name`, whose processes `stages` lists. Connects to the processes that
- * store some of our layers and heads. If our arena.copy_count is above 1, other ranks write to some
- * of these processes. A process without an address is reached over `peer`, the caller's connection
- * to the machine (NULL = none). `link_changed` reports the result, during this call or later. The
- * target fails, for example, if a path has no process for one of our heads of one of our layers, or
- * has several processes for it although our arena.copy_count is 0. `name` and `stages` are copied.
- */
+ * store some of our layers and heads. If our arena.copy_count is above 1, the ranks of our stage
+ * divide the writes to these processes among themselves. A process without an address is reached
+ * over `peer`, the caller's connection to the machine (NULL = none). `link_changed` reports the
+ * result, during this call or later. The target fails, for example, if on a path no process stores
+ * one of our heads of one of our layers, or if several processes store this head although our
+ * arena.copy_count is 0. `name` and `stages` are copied. */
 void kv_targets_set(struct kv_targets *t, uint32_t target, const char *name,
                     struct transport_peer *peer, const struct message_stages *stages);
-/* Ends the connections that kv_targets made to the target, and forgets the target's flushes:
- * `flushed` is not called for them. Does not call `link_changed`. */
+/* Ends the connections that kv_targets made to the target, and forgets the target's flushes. Calls
+ * neither `flushed` nor `link_changed`. No effect without this target. */
 void kv_targets_drop(struct kv_targets *t, uint32_t target);
 
 /* Returns true if the target is up and has the path. Requires that `path` is below
@@ -79,9 +78,9 @@ struct kv_push {
 /* Begins to write our heads of the layers [push->layer, layer_end) to the target's processes, and
  * adds 1 to push->layer for each layer. The writes arrive later (kv_targets_flush). Requires that
  * these layers are ours, and that push->count is at most context_spans. Returns ST_OK if every
- * write has begun, ST_UNREACHABLE if the target is not up or has no such path, ST_INVALID if a
- * process does not have a block, or the transport's error. After an error some blocks may have been
- * written. */
+ * write has begun, ST_UNREACHABLE if kv_targets_up is false, ST_INVALID if target_blocks names a
+ * block that a process does not have, or the transport's error. After an error some blocks may have
+ * been written. */
 enum status kv_targets_push(struct kv_targets *t, struct kv_push *push, uint32_t layer_end);
 /* Begins a flush: `flushed` is called later, from kv_targets_flushed, when all KV that was written
  * before to the processes of the path has arrived. Requires that kv_targets_up is true, that no

@@ -1,6 +1,6 @@
 /* kv_transfer: the layout of KV memory (arena), and the plan of a transfer: which bytes of a layer
  * are written to which offsets of another process's KV memory. kvcache/ and machine/ call the
- * functions, on any thread. The functions own nothing, access no KV memory and send nothing. */
+ * functions, on any thread. The functions own nothing, do not touch KV memory and send nothing. */
 #ifndef KVCACHE_KV_TRANSFER_H
 #define KVCACHE_KV_TRANSFER_H
 
@@ -12,9 +12,9 @@
 
 /* An arena: the layout of one process's KV memory. The memory has rows. A row has at most one layer
  * of each layer group: layer l is in row l / groups.count - first_layer / groups.count (whole
- * numbers). Block b of a layer begins at byte row * layer_stride_bytes + b * block_bytes: the
- * layers of a row use different blocks. Within a block, the KV heads follow each other, and have
- * equal sizes. So consecutive heads are contiguous. */
+ * numbers). Block b of a layer begins at byte row * layer_stride_bytes + b * block_bytes. The
+ * layers of a row use different blocks. Within a block, the KV heads have equal sizes and follow
+ * each other without gaps. */
 struct kv_arena {
     struct layer_groups groups; /* Layer groups of the model. */
     uint32_t first_layer;       /* Layers first_layer to first_layer + layer_count - 1. */

@@ -1,6 +1,6 @@
 /* answer: converts a request's sampling rules (common/sampling.h) into the sampler's input, and a
- * sampled token into the fields of a message. machine/ calls it on the machine's event loop thread.
- * This part owns nothing, does not sample (the engine does), and sends nothing. */
+ * sampled token into the fields of a message. machine/ calls the functions on the machine's event
+ * loop thread. This part owns nothing, does not sample (the engine does), and sends nothing. */
 #ifndef MACHINE_ANSWER_H
 #define MACHINE_ANSWER_H
 
@@ -25,8 +25,8 @@ void answer_token_fill(const struct sampling *sampling, uint32_t output_tokens_m
                        uint32_t answer_index, const struct sampled *sampled,
                        struct message_token *out);
 
-/* Fills *out for the score (log-probabilities) of the prompt token at prompt_index, except out->id,
- * which the caller sets to the prompt token's id. */
+/* Fills *out for the score (log-probabilities) of the prompt token at prompt_index. The caller then
+ * sets out->id to the prompt token's id. */
 void answer_score_fill(uint32_t prompt_index, const struct sampled *sampled,
                        struct message_token *out);
 

@@ -9,8 +9,10 @@
 struct machine_join {
     const char *endpoints; /* "etcd://HOST:PORT,HOST:PORT"; etcds:// = over TLS. */
     const char *pool;      /* "prompt", "token" or "mixed". */
-    const char *name;      /* NULL = the name of the host up to its first dot, "-" and the pool. */
-    /* HOST:PORT to listen on; NULL = port 7400 of the address from which this host reaches etcd. */
+    /* NULL = the host's name up to its first dot (cut if it is too long), "-" and the pool. */
+    const char *name;
+    /* HOST:PORT to listen on; PORT 0 = any free port, and the config has no address. NULL = port
+     * 7400 of the address from which this host reaches etcd. */
     const char *listen;
 };
 

@@ -1,7 +1,7 @@
-/* machine_keys: the cluster keys of a process of `cleave machine`. Their source is a pipe from the
- * process that started this process (host/child.h), or else the file that cluster/key_file names.
- * machine/main.c and process.c make every call, on the main thread, which is also the event loop
- * thread. This part does not check peers with the keys (transport/ does). */
+/* machine_keys: the cluster keys of a process of `cleave machine`. The source of the keys is a pipe
+ * from the process that started this process (host/child.h), or else the file that cluster/key_file
+ * names. machine/main.c and process.c call the functions on the main thread, which is also the
+ * event loop thread. This part does not check peers with the keys (transport/ does). */
 #ifndef MACHINE_KEYS_H
 #define MACHINE_KEYS_H
 

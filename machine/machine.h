@@ -8,7 +8,7 @@
  * Prompts and answers are token ids, not text, and a machine knows no HTTP. It does not choose
  * machines: the gateway does.
  *
- * machine/process.c and member.c (or a test) make every call for a machine, on one thread, which
+ * machine/process.c and member.c (or a test) call the functions for a machine on one thread, which
  * becomes the event loop thread. Transport, compute and clock can be replaced, so a test can run
  * several machines in one thread. */
 #ifndef MACHINE_MACHINE_H
@@ -63,8 +63,8 @@ int machine_fd(const struct machine *m);
  * limit. */
 int machine_turn(struct machine *m);
 
-/* Returns true when all stage processes are ready, and for a machine without stages. Until then the
- * caller keeps calling machine_turn. */
+/* Returns true when all stage processes are ready, and for a machine without stages. The caller
+ * calls machine_turn until then. */
 bool machine_ready(const struct machine *m);
 /* Returns an error when a machine with stages cannot continue, for example because a stage process
  * is gone; executor_ops.failure (executor/executor.h) says what each status means. Returns ST_OK

@@ -1,7 +1,7 @@
 /* machine_member: owns a machine's registration in etcd (membership/registration.h), and logs when
- * the machine is registered, or why it is not. machine/process.c makes every call, on its event
- * loop thread. A machine that does not register has member NULL, which every function except
- * machine_member_open accepts. This part does not decide when the machine stops. */
+ * the machine is registered, or why it is not. machine/process.c calls the functions on the event
+ * loop thread. A machine that does not register has member NULL, which all functions except
+ * machine_member_open accept. This part does not decide when the machine stops. */
 #ifndef MACHINE_MEMBER_H
 #define MACHINE_MEMBER_H
 
@@ -16,8 +16,7 @@ struct machine_member;
 enum status machine_member_open(const struct config *config, const struct machine *m,
                                 const char *name, const char *address, struct machine_member **out,
                                 struct error *error);
-/* NULL is fine. */
-void machine_member_close(struct machine_member *member);
+void machine_member_close(struct machine_member *member); /* NULL is fine. */
 
 int machine_member_fd(const struct machine_member *member); /* Descriptor to wait for; -1 = none. */
 /* Runs one iteration. If the machine is stopping, the iteration begins to remove the entry from

@@ -1,13 +1,14 @@
 /* machine_process: runs a process of `cleave machine` after its command line has been read. The
- * process is a machine, or a stage process of a machine. machine/main.c makes every call, on the
+ * process is a machine, or a stage process of a machine. machine/main.c calls the functions on the
  * main thread, which becomes the event loop thread. The process opens the machine or the stage,
  * listens, registers a machine in etcd (member.h), and reports the address to the parent process
  * (the ready line). Then it runs the event loop until the machine or the stage has stopped or
  * fails. This part parses no options, and starts no stage processes (the head's executor does).
  *
  * SIGTERM and SIGINT stop the machine or the stage. But the first of these signals makes a machine
- * that serves leave (machine_leave), unless it comes from the parent process. SIGHUP makes the
- * process read the key file again; SIGUSR2 changes the log level. */
+ * that serves leave (machine_leave), unless the signal comes from the parent process, or the parent
+ * process has ended. SIGHUP makes the process read the key file again; SIGUSR2 changes the log
+ * level. */
 #ifndef MACHINE_PROCESS_H
 #define MACHINE_PROCESS_H
 

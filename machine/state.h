@@ -31,11 +31,11 @@ struct machine_demand {
 /* A gateway that is connected to the machine. */
 struct machine_gateway {
     struct transport_peer *peer; /* NULL = this entry is free. */
-    enum pool pool;              /* The current pool that it sent last; at first POOL_PROMPT. */
+    enum pool pool; /* The current pool that the gateway sent last; at first POOL_PROMPT. */
     struct machine_demand demand;
-    struct message_others others_sent; /* The OTHERS message that was sent to it last. */
+    struct message_others others_sent; /* The OTHERS message that was sent to the gateway last. */
     bool about_sent;                   /* ABOUT was sent. */
-    /* The gateway has sent SHUTDOWN after LEAVING: it has no request left here. */
+    /* The gateway has sent SHUTDOWN after LEAVING: no request of the gateway is left here. */
     bool has_left;
     bool prefixes_sent; /* The gateway knows the prefix cache as it was at the last report. */
 };
@@ -132,7 +132,7 @@ struct machine {
     uint32_t gateway_count;
     struct machine_gateway gateways[MACHINE_GATEWAYS_MAX];
     struct machine_demand demand; /* Demand of all gateways. */
-    enum pool home_pool;  /* The home pool with the highest serial; at first that of the config. */
+    enum pool home_pool;  /* The home pool with the highest serial; at first the config's. */
     uint64_t home_serial; /* Serial of home_pool (message_role.serial); 0 = from the config. */
     struct doomed doomed; /* Peers to disconnect at the end of the iteration. */
     struct refusals refusals;
@@ -196,11 +196,11 @@ void machine_gateway_demand_add(struct machine *m, const struct transport_peer *
 void machine_gateways_report(struct machine *m, const struct message_stats *stats);
 
 /* held.c: requests whose constraint is not compiled yet, or whose KV is being loaded. */
-/* Holds back a RESERVE or PREFILL of a gateway until its constraint is compiled, and its stored KV
- * is loaded or its wait for stored KV (kv/tiers/wait_ms) has ended. `data` is the encoded message.
- * Returns false if the caller must handle the message now. If there is no memory for the message
- * (64 MiB for all held messages), refuses a request whose constraint is not compiled; the result
- * for any other request is false. */
+/* Holds back a RESERVE or PREFILL of a gateway until the request's constraint is compiled, and the
+ * request's stored KV is loaded or the wait for stored KV (kv/tiers/wait_ms) has ended. `data` is
+ * the encoded message. Returns false if the caller must handle the message now. All held messages
+ * have at most 64 MiB. Without memory for a message, a request whose constraint is not compiled is
+ * refused, and any other message is not held. */
 bool machine_held_take(struct machine *m, struct transport_peer *gateway,
                        const struct message *message, const uint8_t *data, size_t bytes);
 /* Handles the held messages that can be handled now. */
@@ -210,9 +210,8 @@ void machine_held_cancel(struct machine *m, const struct message_request *reques
                          const struct transport_peer *gateway);
 void machine_held_close(struct machine *m); /* Forgets all held messages. */
 
-/* tiers.c, tier_loads.c, tier_staging.c: KV in stores below the machine's memory.
- * machine_tiers_open opens nothing if the config names no store, or if this machine cannot use one
- * (the log says why). */
+/* tiers.c, tier_loads.c, tier_staging.c: KV in tiers. machine_tiers_open opens nothing if the
+ * config has no tiers, or if this machine cannot use tiers (the log says why). */
 enum status machine_tiers_open(struct machine *m, struct error *error);
 /* Ends all loading and storing. Requires that machine_held_close was called, and that the prefix
  * cache is still open. */
@@ -225,7 +224,8 @@ struct machine_load *machine_load_begin(struct machine *m, uint64_t salt, const 
                                         uint32_t token_count);
 /* Returns true if the request need not wait any longer. NULL is fine. */
 bool machine_load_ended(const struct machine_load *load);
-void machine_load_leave(struct machine_load *load); /* NULL is fine. */
+/* The request no longer needs the load, which then ends early. NULL is fine. */
+void machine_load_leave(struct machine_load *load);
 /* Takes the tiers' results. Returns true if machine_load_ended may now return true for loads for
  * which it returned false before. */
 bool machine_tiers_turn(struct machine *m);
@@ -254,8 +254,8 @@ int machine_draft_fd(const struct machine *m); /* -1 = none. */
 /* Starts the draft model's next job, if it has one. Returns true while a job runs: the caller then
  * starts no batch. Requires that no batch is in flight. */
 bool machine_draft_turn(struct machine *m);
-/* Called when the machine's batches have been started, or when there was none to start: the draft
- * model may then catch up with further tokens (token_drafts.h). */
+/* Lets the draft model catch up with further tokens (token_drafts.h). Call this function when the
+ * machine's batches have been started, or when there was none to start. */
 void machine_draft_catch_up_allow(struct machine *m);
 /* If the draft model's job is done, hands the tokens that it has generated to the token pool. */
 void machine_draft_progress(struct machine *m);

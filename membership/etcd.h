@@ -2,9 +2,9 @@
  * owns its connections and its login. If there are several endpoints (addresses of etcd), a failed
  * call makes the following calls go to the next endpoint. If the config names a user, calls wait
  * until the client has logged in. If etcd no longer accepts the login, the client logs in again and
- * repeats the call once. registration.c and watch.c make every call, on the event loop thread of
+ * repeats the call once. registration.c and watch.c use the client, on the event loop thread of
  * their process. The client does not wait for the network, and does not log. It does not repeat
- * calls that failed for other reasons (its callers do), and does not know what the keys mean. */
+ * calls that failed for other reasons, and does not know what the keys mean. */
 #ifndef MEMBERSHIP_ETCD_H
 #define MEMBERSHIP_ETCD_H
 

@@ -1,8 +1,8 @@
 /* etcd_access: how a client of etcd proves its identity (user and password, client certificate),
- * and how it checks etcd's certificate (CA). User, client certificate and CA are optional. The
- * password file is read for each login, the other files for each call. So renewed files are used
- * without a restart. etcd.c calls the functions, on the event loop thread of its process. This part
- * keeps no secrets in memory and makes no calls to etcd. */
+ * and how it checks etcd's certificate (CA). User, client certificate and CA are optional. Renewed
+ * files are used without a restart: the password file is read for each login, the other files for
+ * each new connection. etcd.c calls the functions, on the event loop thread of its process. This
+ * part keeps no secrets in memory and makes no calls to etcd. */
 #ifndef MEMBERSHIP_ETCD_ACCESS_H
 #define MEMBERSHIP_ETCD_ACCESS_H
 

@@ -2,7 +2,7 @@
  * process does not renew the lease in time, for example because the process is dead. If a machine
  * with the same name is registered at another address, registration waits until that entry is gone.
  * An entry with this machine's address, or with a value that cannot be read, is overwritten.
- * machine/member.c makes every call, on the machine's event loop thread. Registration repeats
+ * machine/member.c calls the functions, on the machine's event loop thread. Registration repeats
  * failed calls without limit, except the removal of the entry, which is tried once. It does not
  * wait for the network, does not log, and does not read entries under other names (see watch.h). */
 #ifndef MEMBERSHIP_REGISTRATION_H

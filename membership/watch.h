@@ -1,9 +1,9 @@
 /* watch: reports to a gateway the machines that are registered in etcd: first all machines, then
  * changes. A watch owns a list of the entries in etcd. While etcd does not answer, no machine is
- * reported as gone. The gateway (server/serve*.c) makes every call, on its event loop thread. Watch
- * repeats failed calls without limit, and ignores entries beyond the first 4096. It does not wait
- * for the network, does not log, writes nothing to etcd (see registration.h), and does not connect
- * to the machines. */
+ * reported as gone. The gateway calls the functions, on its event loop thread. Watch repeats failed
+ * calls without limit, and ignores entries beyond the first 4096. It does not wait for the network,
+ * does not log, writes nothing to etcd (see registration.h), and does not connect to the
+ * machines. */
 #ifndef MEMBERSHIP_WATCH_H
 #define MEMBERSHIP_WATCH_H
 
@@ -14,8 +14,8 @@
 
 struct watch;
 
-/* Functions of the caller. Only watch_turn calls them. They must not call a function of this
- * header. Their pointer arguments are valid during the call. */
+/* Functions of the caller, which watch_turn calls. They must not call a function of this header.
+ * Their pointer arguments are valid during the call. */
 struct watch_events {
     /* A machine has registered, or its entry has changed. Also called for each usable entry after
      * watch_report_again. */

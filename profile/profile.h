@@ -50,7 +50,7 @@ struct profile_layer {
     struct profile_grid token;  /* Rows are sequences of a decode step. */
 };
 
-/* A batch of all layers that was measured, to check that the profile's times predict its time. */
+/* A measured batch of all layers, to check that the profile's times predict the batch's time. */
 struct profile_check {
     bool prompt; /* true = `rows` are tokens of a prompt; false = sequences of a decode step. */
     double rows;
@@ -159,9 +159,9 @@ enum status profile_write(const struct profile *p, FILE *file, struct error *err
 const struct profile_device *profile_device_find_on(const struct profile *p, const char *kind,
                                                     uint32_t threads, uint32_t ranks,
                                                     const char *host);
-/* Returns the device for `threads` threads of a config, as profile_device_find_on does. If there is
- * none, returns the device whose number of threads cannot be chosen, or for threads 0 (the config
- * names no number) the device with the most threads. NULL = none. */
+/* Returns the device for a config with `threads` threads (0 = the config names no number): the
+ * result of profile_device_find_on; else the device whose number of threads cannot be chosen; else,
+ * if `threads` is 0, the device with the most threads. NULL = none. */
 const struct profile_device *profile_device_find_default(const struct profile *p, const char *kind,
                                                          uint32_t threads, uint32_t ranks,
                                                          const char *host);
@@ -198,7 +198,7 @@ double profile_token_us(const struct profile *p, const struct profile_device *d,
                         uint32_t last, double batch, double context);
 /* Returns the `context` with which profile_prompt_us gives the time of a batch of `count` prompts.
  * Prompt i has tokens[i] tokens in the batch, after contexts[i] cached tokens. A single prompt with
- * all tokens and this context has as much attention work. The result may be negative. */
+ * all tokens and this context has the attention work of the batch. The result may be negative. */
 double profile_batch_context(const uint32_t *tokens, const uint32_t *contexts, uint32_t count);
 
 /* The rows of a batch. */
@@ -216,8 +216,8 @@ struct profile_work {
 double profile_stage_us(const struct profile *p, const struct profile_device *d, uint32_t first,
                         uint32_t last, const struct profile_work *work);
 /* Returns the time of a stage for a batch of prompts: the sum of batch_us, profile_prompt_us, the
- * embedding matrix in the first stage, and the vocabulary matrix in the last stage. sampled: number
- * of prompts for which a token is sampled. */
+ * embedding matrix in the first stage, and the vocabulary matrix in the last stage if `sampled` is
+ * above 0. sampled: number of prompts for which a token is sampled. */
 double profile_stage_prompt_us(const struct profile *p, const struct profile_device *d,
                                uint32_t first, uint32_t last, double tokens, double context,
                                double sampled);
@@ -226,8 +226,8 @@ double profile_stage_prompt_us(const struct profile *p, const struct profile_dev
 double profile_stage_token_us(const struct profile *p, const struct profile_device *d,
                               uint32_t first, uint32_t last, double batch, double context);
 
-/* Returns the bytes of a block divided by its tokens: kv_bytes_per_token times the number of rows
- * of layers in the KV memory (layer_groups_layer_rows). */
+/* Returns the bytes of a block divided by its tokens: kv_bytes_per_token times the number of layer
+ * rows in the KV memory (layer_groups_layer_rows). */
 uint64_t profile_kv_block_token_bytes(const struct profile *p);
 /* Returns the number of the model's layers that have a window. */
 uint32_t profile_windowed_layers(const struct profile *p);

@@ -1,8 +1,8 @@
 /* prompt_links: the links from this machine to the token machines that it writes KV to. A struct
  * prompt_links owns the connections to these machines. This part connects when a gateway sends the
  * message PEER, tries again with increasing pauses, and reports the state and the measured speed of
- * each link. machine/ and the prompt pool call it, on the machine's event loop thread. It writes no
- * KV, and does not choose the machines of a request.
+ * each link. machine/ and the prompt pool call the functions on the machine's event loop thread.
+ * This part writes no KV, and does not choose the machines of a request.
  *
  * A link is up when two conditions hold. The token machine is connected and has sent the message
  * STAGES. And every process of this machine that writes KV is connected to the token machine's
@@ -55,9 +55,9 @@ void prompt_links_close(struct prompt_links *links);
 /* Handles PEER of a gateway: keeps a link to the machine that `peer` names. `gateway` is the
  * gateway's index, below 32.
  * - New machine: begins to connect.
- * - The address that the link has, or a link that is up and that another gateway wants: keeps the
- *   link and its address. If the link is up, it is reported again. If the link waits for its next
- *   attempt, it is tried at the next prompt_links_turn, and the result is reported.
+ * - The link has this address, or is up and wanted by another gateway: the link keeps its address.
+ *   A link that is up is reported again. A link that waits for its next attempt is tried at the
+ *   next prompt_links_turn, and the result is reported.
  * - Another address, in all other cases: ends the connection and connects to the new address.
  * - Empty address: the gateway no longer has the machine. The link ends if no other gateway wants
  *   the link.
@@ -81,7 +81,7 @@ struct transport_peer *prompt_links_find(const struct prompt_links *links, const
  * below LIMIT_STAGE_PATHS. */
 bool prompt_links_has_path(const struct prompt_links *links, uint32_t target, uint32_t path);
 
-/* Call it when bytes are written to the target. This call and the next two measure the link. */
+/* Call it when bytes are written to the target. This function and the next two measure the link. */
 void prompt_links_written(struct prompt_links *links, uint32_t target, uint64_t bytes,
                           int64_t now_us);
 /* Call it at the start of a flush that covers all earlier writes to the target. */

@@ -1,8 +1,8 @@
 /* prompt_pool: the prompt phase of requests on one machine. A struct prompt_pool owns its requests
- * and the blocks that it takes for them. machine/ makes every call on the machine's event loop
- * thread. The pool does not decide what a batch contains (sched_machine does) and does not compute
- * (the executor does): it describes each chunk to machine/, which passes back the results. It does
- * not log and does not wait.
+ * and the blocks that it takes for them. machine/ calls the functions on the machine's event loop
+ * thread. The pool describes chunks to machine/, which passes back the results. The pool does not
+ * decide what a batch contains (sched_machine does), does not compute (the executor does), does not
+ * log and does not wait.
  *
  * The message PREFILL admits a request. The prompt is computed in chunks, and its KV is written
  * into the token machine's blocks: layer by layer while the prompt is computed (layer-wise), or in
@@ -50,9 +50,9 @@ struct prompt_pool_calls {
      * calls local_ready or local_aborted. */
     enum status (*local_blocks)(void *self, const struct message_request *request,
                                 struct prompt_local *out);
-    /* The KV of the prompt is complete in these blocks. */
+    /* The KV of the prompt is complete in the blocks of local_blocks. */
     void (*local_ready)(void *self, const struct message_kv_ready *ready, int64_t now_us);
-    /* The prompt pool no longer uses these blocks. */
+    /* The prompt pool no longer uses the blocks of local_blocks; their KV is not complete. */
     void (*local_aborted)(void *self, const struct message_request *request);
     /* Hands the full blocks of an answer that this machine generates to the prefix cache. */
     void (*publish)(void *self, const struct message_request *request);
@@ -67,9 +67,9 @@ struct prompt_pool_calls {
     /* Makes the stages write the KV of a copy, in all layers. Called only with options.stages_push.
      * own_path and cookie have the same values in the call of `flush` that follows. */
     enum status (*copy)(void *self, uint32_t own_path, const struct kv_push *push, uint64_t cookie);
-    /* Asks for a call of prompt_pool_flushed with `cookie` when everything that has been written
-     * for the request so far has arrived. own_path: the request's path through this machine's
-     * stages; target: the token machine's number in prompt_links; path: the request's path through
+    /* Asks for a call of prompt_pool_flushed with `cookie` when all bytes that were written for the
+     * request before this call have arrived. own_path: the request's path through this machine's
+     * stages. target: the token machine's number in prompt_links. path: the request's path through
      * the target's stages. stages_flush = true: the stages flush by themselves, because a push had
      * `is_last` (struct prompt_push). */
     void (*flush)(void *self, uint32_t own_path, uint32_t target, uint32_t path, uint64_t cookie,
@@ -135,19 +135,19 @@ uint32_t prompt_pool_holder_count(const struct prompt_pool *pool);
 
 /* Cancels the requests of a gateway whose connection has ended. NULL = of all gateways. */
 void prompt_pool_gateway_gone(struct prompt_pool *pool, const struct transport_peer *gateway);
-/* Call it when the connection to the token machine `target` has ended. `text`: why it has ended.
- * Requests whose answer has ended with the first token are completed; other requests of the target
+/* Call it when the connection to the token machine `target` has ended. `text`: why the connection
+ * has ended. Requests without a token left to generate are completed; other requests of the target
  * fail. */
 void prompt_pool_target_down(struct prompt_pool *pool, const struct transport_peer *target,
                              const char *text, int64_t now_us);
-/* Call it when a flush (calls.flush) with this cookie has ended. status ST_OK = everything that was
- * written for the request before the flush has arrived; other = the transfer has failed. No effect
+/* Call it when a flush (calls.flush) with this cookie has ended. status ST_OK = all bytes that were
+ * written for the request before the flush have arrived; other = the transfer has failed. No effect
  * if the request is no longer in the pool. */
 void prompt_pool_flushed(struct prompt_pool *pool, uint64_t cookie, enum status status,
                          int64_t now_us);
 
 /* Call it before sched_machine_batch_next of the path: looks up the prefixes of the prompts that
- * may be in the batch, and tells the scheduler how many tokens of these prompts are left to
+ * may be in the batch, and reports to the scheduler how many tokens of these prompts are left to
  * compute. batch_tokens: most prompt tokens of the batch. */
 void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t path, uint32_t batch_tokens);
 /* Call it after sched_machine_batch_next: releases the prefixes of prompts that are not in the
@@ -221,8 +221,8 @@ void prompt_pool_layers_done(struct prompt_pool *pool, uint32_t layers, int64_t 
  * - sched_machine_batch_done;
  * - for each chunk with scores, prompt_pool_score_add for each score in the order of the prompt,
  *   and then prompt_pool_scores_end;
- * - for every chunk of the batch, prompt_pool_chunk_done. Its `token` is NULL unless the chunk's
- *   samples_token is true.
+ * - for every chunk of the batch, prompt_pool_chunk_done, with `token` NULL if the chunk's
+ *   samples_token is false.
  * `token` has index, id, finish and log-probabilities; the pool sets the other fields. */
 void prompt_pool_score_add(struct prompt_pool *pool, sched_slot slot, struct message_token *token);
 void prompt_pool_scores_end(struct prompt_pool *pool, sched_slot slot);

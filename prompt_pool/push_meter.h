@@ -43,7 +43,7 @@ struct push_meter {
 
 /* Records that `bytes` bytes are written now; no effect if `bytes` is 0. */
 void push_meter_write(struct push_meter *meter, uint64_t bytes, int64_t now_us);
-/* Records that a flush of all writes so far begins. */
+/* Records that a flush of all earlier writes begins. */
 void push_meter_flush(struct push_meter *meter, uint64_t cookie);
 /* Records that the flush with this cookie and all earlier flushes have ended. Returns true if
  * meter->speed has a new transfer. If the cookie is not known, does nothing and returns false. */

@@ -1,15 +1,16 @@
 /* draft: finds where the next tokens of an answer may have occurred before, for speculative
  * decoding (prompt look-up). An index has the tokens of one context. Each request that may have
- * drafts owns an index (token_state.h). token_pool/ makes every call on the machine's event loop
+ * drafts owns an index (token_state.h). token_pool/ calls the functions on the machine's event loop
  * thread. This part does not decide whether a draft is worth a check (scheduler/drafts.h does).
  *
- * A *place* is an earlier position in the context. The last tokens of the context also occur at the
- * place; or, in an answer with a constraint, the answer was there at the same point of the
- * constraint, for example after a value of the same property (its *shape*, grammar_run_shape). The
- * *source* of a draft is the latest of the places with the most equal tokens. A look-up compares
- * the latest places of the first of these kinds that has a place: places with the shape of the
- * context; places with at least DRAFT_MATCH_GOOD equal tokens; places with at least one equal
- * token. */
+ * A *place* is an earlier position in the context, of one of three kinds:
+ * - In an answer with a constraint, the place has the *shape* of the context (grammar_run_shape):
+ *   the point that the answer has reached in the constraint, for example after a property's value.
+ * - At least DRAFT_MATCH_GOOD tokens that end at the place equal the last tokens of the context.
+ * - At least one token that ends at the place equals the last token of the context.
+ *
+ * A look-up compares the latest places of the first kind that has a place. The *source* of a draft
+ * is the place with the most equal tokens; of several, the latest. */
 #ifndef TOKEN_POOL_DRAFT_H
 #define TOKEN_POOL_DRAFT_H
 
@@ -64,8 +65,8 @@ bool draft_index_is_open(const struct draft_index *index);
 /* Sets the shape after the token at `position`, which draft_index_add has not added yet; 0 = none.
  * No effect if the index has no shapes. */
 void draft_index_shape_set(struct draft_index *index, uint32_t position, uint32_t shape);
-/* Adds tokens[index->count … count - 1] to the index. The tokens before them must be equal to those
- * of earlier calls. No effect if the index is closed. */
+/* Adds tokens[index->count … count - 1] to the index. Requires that the tokens before them are the
+ * tokens of earlier calls. No effect if the index is closed. */
 void draft_index_add(struct draft_index *index, const uint32_t *tokens, uint32_t count);
 
 /* Returns true if the token may follow the context. */

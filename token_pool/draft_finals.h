@@ -2,8 +2,8 @@
  * tokens of one answer that the layer has not computed yet. A final vector is the model's last
  * hidden row of a token (forward_final_vector). The store keeps, as the vector of a token, the
  * final vector of the token before, from which the token was drawn. The token pool owns one store
- * per request with a seat (draft_seats.h), and makes every call on the machine's event loop thread.
- * This part knows neither tokens nor KV. */
+ * per request with a seat (draft_seats.h), and calls the functions on the machine's event loop
+ * thread. This part has no tokens and no KV. */
 #ifndef TOKEN_POOL_DRAFT_FINALS_H
 #define TOKEN_POOL_DRAFT_FINALS_H
 

@@ -2,9 +2,9 @@
  * for which the draft model may draft has a seat. A seat records how many tokens of the request's
  * context the draft model has computed, and which blocks of the draft model's own KV memory have
  * the KV of these tokens. The draft model computes one job at a time; a job has tokens of several
- * seats. token_pool/ makes every call, on the machine's event loop thread, and decides what the
- * draft model computes (token_drafts.c). This part handles numbers of tokens and ids of blocks
- * only. */
+ * seats. token_pool/ calls the functions on the machine's event loop thread, and decides what the
+ * draft model computes (token_drafts.c). This part handles numbers of tokens and ids of blocks, but
+ * no tokens and no KV. */
 #ifndef TOKEN_POOL_DRAFT_SEATS_H
 #define TOKEN_POOL_DRAFT_SEATS_H
 

@@ -1,8 +1,8 @@
 /* token_drafts: drafts of a draft model, which is a small model on the token machine, or the draft
  * layer of the machine's model (multi-token prediction). This part of the token pool decides which
- * tokens the draft model computes next, and keeps the tokens that it has generated. machine/draft.c
- * has the draft model and makes every call, on the machine's event loop thread. This part computes
- * nothing.
+ * tokens the draft model computes next, and keeps the tokens that the draft model has generated.
+ * machine/draft.c has the draft model and calls the functions on the machine's event loop thread.
+ * This part computes nothing.
  *
  * The draft model has KV of its own (draft_seats.h), which it computes from the request's tokens:
  * while the request awaits its KV, and between decode steps. When the draft model has caught up

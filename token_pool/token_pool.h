@@ -1,6 +1,6 @@
 /* token_pool: the token phase of requests on one machine. The pool owns its requests and their
- * blocks. machine/ makes every call on the machine's event loop thread. The pool does not log, does
- * not wait and does not compute.
+ * blocks. machine/ calls the functions on the machine's event loop thread. The pool does not log,
+ * does not wait and does not compute.
  *
  * The message RESERVE reserves a request's blocks. The message KV_READY says that the prompt's KV
  * is in these blocks. After that, each decode step generates one token (with drafted tokens,
@@ -45,8 +45,8 @@ struct token_pool_calls {
     bool (*local_writes)(void *self, const struct message_request *request);
     /* NULL = this machine has no stages. Stage processes check each write into their memory, so
      * they must know which requests await KV of another machine. has_ended = false: the request
-     * begins to await KV; the machine tells the processes, and later calls token_pool_await_known.
-     * has_ended = true: the request no longer awaits KV. */
+     * begins to await KV; the machine reports this to the processes, and later calls
+     * token_pool_await_known. has_ended = true: the request no longer awaits KV. */
     void (*await_changed)(void *self, const struct token_await *await, bool has_ended);
 };
 
@@ -125,20 +125,20 @@ bool token_pool_writer_matches(const struct token_pool *pool, const struct messa
 void token_pool_await_known(struct token_pool *pool, kv_owner_id owner);
 /* Handles PROGRESS of a prompt machine: the KV of the prompt's first tokens is complete. If the
  * rest does not arrive, this KV is kept in the prefix cache. Passes PROGRESS on to the gateway.
- * Ignores PROGRESS for requests that do not use the prefix cache or whose prompt machine is this
- * machine. */
+ * Ignores PROGRESS without a further complete block, and PROGRESS for a request that does not await
+ * KV of another machine or does not use the prefix cache. */
 void token_pool_progress(struct token_pool *pool, const struct message_progress *progress);
 /* Hands the full blocks of an answer that is being generated to the prefix cache, so that the
  * prompt pool of this machine can copy them. No effect if the pool does not decode the request. */
 void token_pool_publish(struct token_pool *pool, const struct message_request *request);
 /* Returns true if the pool decodes the request, and in layers with a window the request's blocks of
- * the spans [first, end) have the KV of these spans. Stores these blocks in *out; out NULL = they
- * are not wanted. The answer may overwrite the blocks when a later token needs them; the function
- * then returns false. So a reader must call it again when it has read the blocks. */
+ * the spans [first, end) have the KV of these spans. Stores these blocks in *out; out NULL = does
+ * not store them. The answer may overwrite the blocks when a later token needs them; the function
+ * then returns false. So a reader must call the function again when it has read the blocks. */
 bool token_pool_windows_find(const struct token_pool *pool, const struct message_request *request,
                              uint32_t first, uint32_t end, struct kv_tables *out);
-/* Handles KV_READY of a prompt machine, or of this machine's own prompt pool. If its numbers
- * contradict the RESERVE, the gateway gets FAILED. */
+/* Handles KV_READY of a prompt machine, or of this machine's own prompt pool. If the numbers of
+ * KV_READY contradict the RESERVE, the gateway gets FAILED. */
 void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready,
                          int64_t now_us);
 /* Handles KV_ABORTED of a prompt machine, or of this machine's own prompt pool. */
@@ -163,7 +163,7 @@ void token_pool_writer_up(struct token_pool *pool, struct token_link link, const
                           struct transport_peer *peer);
 /* Call it when a connection has ended: requests that await KV of the machine fail and are
  * quarantined. writes_pending = true: writes over the connection may still arrive
- * (transport_writes_await); the caller reports their end with token_pool_writes_ended. reason: why
+ * (transport_writes_await); the caller calls token_pool_writes_ended when they cannot. reason: why
  * the connection has ended, for the gateways. */
 void token_pool_writer_down(struct token_pool *pool, struct token_link link, bool writes_pending,
                             const char *reason, int64_t now_us);
@@ -183,8 +183,8 @@ void token_pool_waiting_grant(struct token_pool *pool, int64_t now_us);
  * machine and whose answers are generated elsewhere, plus 1 if loads from tiers hold blocks. Call
  * the function after all batches that can begin have begun. */
 void token_pool_deadlock_break(struct token_pool *pool, uint32_t prompt_holders, int64_t now_us);
-/* Handles leases (kv_pool_lease_set) that have ended. Returns the time of the next call; INT64_MAX
- * = none. */
+/* Handles leases (kv_pool_lease_set) that have ended. Returns the time at which to call the
+ * function again; INT64_MAX = there is no lease. */
 int64_t token_pool_leases_check(struct token_pool *pool, int64_t now_us);
 
 /* The blocks that a prompt of this machine is computed in. */
@@ -226,8 +226,8 @@ struct token_decode {
 /* Stores the input of the request's next decode step. Requires that the request is decoding. */
 void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t now_us,
                              struct token_decode *out);
-/* Takes the result of a request's decode step. Its `row_count` rows are the input token and the
- * first row_count - 1 drafted tokens. Call it after sched_machine_batch_done. tokens[i] was drawn
+/* Takes the result of a request's decode step. The row_count rows are the input token and the first
+ * row_count - 1 drafted tokens. Call it after sched_machine_batch_done. tokens[i] was drawn
  * from row i and has id, finish and log-probabilities; the pool sets the other fields of the tokens
  * that it accepts. finals: [row_count × token_draft_model.final_floats], the final vectors of the
  * rows. The pool accepts the tokens up to and including the first token that differs from its

@@ -205,8 +205,8 @@ bool token_request_draft_allowed(struct token_request *request, uint32_t count);
 /* Returns the most tokens that a draft may have. */
 uint32_t token_request_draft_most(const struct token_pool *pool,
                                   const struct token_request *request);
-/* Drafts tokens for the request's next step, and tells the scheduler how many of them the step may
- * check. Without an open draft_index the request gets no drafted tokens. Requires
+/* Drafts tokens for the request's next step, and reports to the scheduler how many of these tokens
+ * the step may check. Without an open draft_index the request gets no drafted tokens. Requires
  * TOKEN_DECODING. */
 void token_request_draft(struct token_pool *pool, struct token_request *request);
 
@@ -230,13 +230,13 @@ void token_request_drafted_drop(struct token_pool *pool, struct token_request *r
 /* ---- token_memory.c ---- */
 
 /* Gives a copy its blocks, or returns false if memory is short. RESERVED is sent now or, with stage
- * processes, when they know of the copy. If the prefix cache has all blocks already, the request
- * ends here. */
+ * processes, when they know of the copy. If the prefix cache already has all blocks, this call
+ * sends RESERVED and ends the request. */
 bool token_copy_grant(struct token_pool *pool, struct token_request *request, int64_t now_us);
 
-/* Tells the stage processes (calls.await_changed) that the request awaits no KV after this call. No
- * effect in other states than TOKEN_RESERVED, and without stage processes. Call it before the
- * request leaves TOKEN_RESERVED. */
+/* Reports to the stage processes (calls.await_changed) that the request no longer awaits KV. Call
+ * it before the request leaves TOKEN_RESERVED. No effect in other states, without stage processes,
+ * and if the prompt machine is this machine. */
 void token_await_end(struct token_pool *pool, const struct token_request *request);
 
 /* ---- token_blocks.c ---- */

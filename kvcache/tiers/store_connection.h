@@ -1,9 +1,9 @@
 /* store_connection: a connection to one server of the shared store (tier_store.h), over TCP or TLS.
- * It owns the socket and the TLS session. It sends and receives bytes, and does not know their
- * meaning (store_session.h does). A call with a deadline waits until the deadline at most. A
- * deadline is a time of clock_system in microseconds. store_session.c and tier_store.c make the
- * calls, one at a time, usually on the thread of the store's tier. A connection does not connect
- * again by itself. */
+ * The connection owns the socket and the TLS session. It sends and receives bytes, and does not
+ * know the meaning of the bytes (store_session.h does). A call with a deadline waits until the
+ * deadline at most. A deadline is a time of clock_system in microseconds. store_session.c and
+ * tier_store.c call the functions, on one thread at a time (tier_backend.h). A connection does not
+ * connect again by itself. */
 #ifndef KVCACHE_TIERS_STORE_CONNECTION_H
 #define KVCACHE_TIERS_STORE_CONNECTION_H
 
@@ -18,7 +18,7 @@ struct store_tls; /* The CAs that may have signed the certificates of servers. *
 /* Reads the CAs from a file in PEM; NULL or "" = the CAs of the system. Returns ST_INVALID if no
  * certificate can be read, ST_NO_MEMORY. */
 enum status store_tls_open(const char *ca_file, struct store_tls **out, struct error *error);
-/* Requires that no connection uses *tls. NULL is fine. */
+/* Requires that no connection uses `tls`. NULL is fine. */
 void store_tls_close(struct store_tls *tls);
 
 struct store_connection;
@@ -30,10 +30,10 @@ struct store_connection_options {
     int64_t deadline_us;           /* Deadline of store_connection_open. */
 };
 
-/* Resolves the server's host, connects to the first of its numeric addresses that answers, and
- * makes the TLS hand-shake, in which the server's certificate must name the host and be signed by a
- * trusted CA. Returns ST_TIMED_OUT, ST_UNREACHABLE, ST_MISMATCH if the hand-shake fails,
- * ST_NO_MEMORY, or an error of resolver_find. */
+/* Resolves the server's host, connects to the host's first numeric address that answers, and with
+ * TLS makes the hand-shake. The server's certificate must name the host and be signed by a trusted
+ * CA. Returns ST_TIMED_OUT, ST_UNREACHABLE, ST_MISMATCH if the hand-shake fails, ST_NO_MEMORY, or
+ * an error of resolver_find. */
 enum status store_connection_open(const struct store_connection_options *options,
                                   struct store_connection **out, struct error *error);
 void store_connection_close(struct store_connection *c); /* NULL is fine. */

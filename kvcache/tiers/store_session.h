@@ -3,9 +3,9 @@
  * not sent yet; hiredis formats commands and parses replies. Commands may be sent before the
  * replies to earlier commands are received; replies arrive in the order of the commands. After any
  * result except ST_OK, the session can only be closed. A call with a deadline waits until the
- * deadline at most. A deadline is a time of clock_system in microseconds. tier_store.c makes the
- * calls, one at a time, usually on the thread of the store's tier. The session does not know the
- * meaning of commands, except AUTH. */
+ * deadline at most. A deadline is a time of clock_system in microseconds. tier_store.c calls the
+ * functions, on one thread at a time (tier_backend.h). The session does not know the meaning of
+ * commands, except AUTH. */
 #ifndef KVCACHE_TIERS_STORE_SESSION_H
 #define KVCACHE_TIERS_STORE_SESSION_H
 

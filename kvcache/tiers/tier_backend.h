@@ -1,13 +1,13 @@
-/* tier_backend: the interface of a store for KV below the KV memory of a machine: memory of the
- * host, a file on an SSD, or a store that machines share. A backend owns the store and its records.
- * A record is a sequence of bytes under a name (tier_record.h). All records of a backend have the
- * same size.
+/* tier_backend: the interface of the stores of tiers: memory of the host, a file on an SSD, or a
+ * store that machines share. A backend owns the memory, the file, or the connections to a
+ * shared store. A record is a sequence of bytes under a name (tier_record.h). All records of a
+ * backend have the same size.
  *
- * The thread of the tier (tiers.h) calls the functions, except `close`: the thread that calls
- * tiers_close calls it. The gateway's check of its config also opens and closes the shared store. A
- * deadline is a time of clock_system in microseconds. A backend that uses a network returns at the
- * deadline at the latest; the other backends ignore deadlines. A backend has no thread of its own,
- * logs nothing and does not look into records: tiers.c makes the names and checks the records. */
+ * One thread at a time uses a backend: the thread of the tier (tiers.h), or the thread that makes
+ * and closes the backend. A deadline is a time of clock_system in microseconds. A backend that uses
+ * a network returns at the deadline at the latest; the other backends ignore deadlines. A backend
+ * has no thread of its own, logs nothing and does not look into records: tiers.c makes the names
+ * and checks the records. */
 #ifndef KVCACHE_TIERS_TIER_BACKEND_H
 #define KVCACHE_TIERS_TIER_BACKEND_H
 
@@ -37,15 +37,15 @@ struct tier_backend;
 struct tier_backend_ops {
     enum tier_kind kind; /* For logs and statistics. */
 
-    /* Makes the store ready. Called before every other function except `close`. `identity` is a
-     * digest of what decides the content of KV, such as the model (tier_identity_make);
-     * record_bytes is the size of every record. A backend may remove records of other identities.
-     * After ST_OK, the text of the error is a remark for an operator: which records were removed,
-     * or which server of a store failed; empty = no remark. After ST_UNREACHABLE or ST_TIMED_OUT,
-     * `open` is called again later. */
+    /* Makes the store ready. The functions below, except `close`, require that `open` has returned
+     * ST_OK. `identity` is a digest of what decides the content of KV, such as the model
+     * (tier_identity_make); record_bytes is the size of every record. The store may remove records
+     * of other identities. After ST_OK, the text of the error is a remark for an operator, such as
+     * which records were removed; empty = no remark. */
     enum status (*open)(struct tier_backend *b, const struct digest *identity, size_t record_bytes,
                         int64_t deadline_us, struct error *error);
-    /* Counts the names before the first name without a record. These records count as used. */
+    /* Counts the names before the first name without a record. The records of these names count as
+     * used. */
     enum status (*has)(struct tier_backend *b, const struct digest *names, uint32_t count,
                        int64_t deadline_us, uint32_t *count_out, struct error *error);
     /* Reads a record. record_out has room for record_bytes bytes. */

@@ -1,12 +1,12 @@
 /* tier_file: a backend (tier_backend.h) that stores records in one file, for example on an SSD.
- * machine/ makes the backend on its event loop thread; the tier's thread calls it (tiers.h). The
- * backend owns the file while it is open: for a second machine, `open` returns ST_UNREACHABLE until
- * the first machine has ended. The records survive a restart of the machine. `open` removes records
- * of another identity.
+ * machine/ makes the backend on its event loop thread; the tier's thread (tiers.h) uses it. From
+ * `open` to `close` the backend owns the file: the `open` of another machine then returns
+ * ST_UNREACHABLE. The records survive a restart of the machine. `open` removes records of another
+ * identity.
  *
  * `open` gives the file its full size. When the file is full, a new record replaces the record that
  * tier_index.h chooses. The backend does not flush the file to the disk: after a power failure some
- * records may be damaged, which their checksums show (tier_record_open). */
+ * records may be damaged. tier_record_open finds damaged records. */
 #ifndef KVCACHE_TIERS_TIER_FILE_H
 #define KVCACHE_TIERS_TIER_FILE_H
 

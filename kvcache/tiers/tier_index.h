@@ -3,9 +3,8 @@
  * records take the places in order, round after round. A record that was used since the previous
  * round keeps its place for one round more ("second chance").
  *
- * The index owns a part of each record's name, and reads and writes no record. The tier's thread
- * makes every call; tier_index_close may also run on another thread when the tier's thread has
- * ended. */
+ * The index owns a part of each record's name, and reads and writes no record. The backend calls
+ * the functions, on one thread at a time (tier_backend.h). */
 #ifndef KVCACHE_TIERS_TIER_INDEX_H
 #define KVCACHE_TIERS_TIER_INDEX_H
 

@@ -1,10 +1,10 @@
 /* tier_memory: a backend (tier_backend.h) that stores records in the memory of the host, beside a
- * machine's KV memory. The backend owns the memory of the records, which end with the machine's
- * process. When this memory is full, a new record replaces the record that tier_index.h chooses.
+ * machine's KV memory. The backend owns the memory of the records; `close` frees it. When this
+ * memory is full, a new record replaces the record that tier_index.h chooses.
  *
- * Memory is taken from the kernel when a record is first written to it, and given back by `close`.
- * Core dumps do not contain the records. machine/ makes the backend on its event loop thread; the
- * tier's thread calls it (tiers.h). */
+ * The memory is allocated when records are first written to it, not by `open`. Core dumps do not
+ * contain the records. machine/ makes the backend on its event loop thread; the tier's thread
+ * (tiers.h) uses it. */
 #ifndef KVCACHE_TIERS_TIER_MEMORY_H
 #define KVCACHE_TIERS_TIER_MEMORY_H
 

@@ -24,9 +24,9 @@ static inline size_t tier_record_bytes(const struct kv_arena *arena)
     return TIER_RECORD_HEADER_BYTES + (size_t)kv_arena_rows(arena) * arena->block_bytes;
 }
 
-/* Stores a digest of what decides the bytes of KV besides the tokens and the salt: the model with
- * its adapters (`model`, a digest of them), the type of KV (such as "i16"), the layout of blocks,
- * and the version of records. */
+/* Stores a digest of what decides the bytes of a record besides the tokens and the salt: the model
+ * with its adapters (the digest `model`), the type of KV (such as "i16"), the layout of blocks, and
+ * the version of records. */
 void tier_identity_make(const struct digest *model, const char *kv_type,
                         const struct kv_arena *arena, struct digest *out);
 

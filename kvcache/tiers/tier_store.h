@@ -6,17 +6,17 @@
  * names of that server move.
  *
  * `open` succeeds if one server works. A server that fails is skipped for 1 s, and after further
- * failures for longer, at most 64 s; meanwhile its names belong to the other servers. The first
- * failure of a server is returned as ST_UNREACHABLE; further failures are returned only if no other
- * server can be asked. If a server refuses to store, `put` returns ST_NO_RESOURCE for its names;
+ * failures for longer, at most 64 s; meanwhile its names belong to the other servers. Except
+ * `open`, a call returns ST_UNREACHABLE at the first failure of a server, or if no server can be
+ * asked. If a server refuses to store, `put` returns ST_NO_RESOURCE for the names of this server;
  * the server is still read, and is asked to store again after a pause. A call that ends at the
  * caller's deadline finds or stores nothing, and counts as a failure only after several such calls
  * in a row.
  *
- * machine/ makes the backend, and the tier's thread calls it (tiers.h). The gateway's check of its
- * config also makes a backend. Records may expire (kv/tiers/store/expire_s), and servers may evict
- * them. If `has` finds a record, the record's time to expire begins again. The backend does not
- * evict records itself. */
+ * machine/ and the gateway's check of its config make backends; one thread at a time uses a backend
+ * (tier_backend.h). Records may expire (kv/tiers/store/expire_s), and servers may evict records. If
+ * `has` finds a record, the record's time to expire begins again. The backend does not evict
+ * records itself. */
 #ifndef KVCACHE_TIERS_TIER_STORE_H
 #define KVCACHE_TIERS_TIER_STORE_H
 

@@ -1,7 +1,7 @@
 /* tiers: the tiers of one machine: stores for KV (tier_backend.h), each with a thread of its own,
  * so that the machine's event loop does not wait for a disk or a network. This part owns the
- * backends and the threads. machine/ makes every call, on the machine's event loop thread: it
- * submits jobs, and learns their results in tiers_progress.
+ * backends and the threads. machine/ calls the functions, on the machine's event loop thread: it
+ * submits jobs, and learns the results of jobs in tiers_progress.
  *
  * The threads read and write KV memory of the blocks that a job names. Until the job has ended, no
  * other code may write these blocks; the blocks of a TIER_LOAD must not be read either. The KV
@@ -18,18 +18,17 @@
 #define TIER_JOBS_MAX 256     /* Jobs of a tier that have not ended. */
 #define TIER_RETRY_US 2000000 /* Time after which an unreachable tier is tried again. */
 
-/* The thread of a tier stores a span only while no TIER_FIND and no TIER_LOAD waits. */
+/* The thread of a tier begins a TIER_PROBE, or a span of a TIER_STORE, only while no TIER_FIND and
+ * no TIER_LOAD waits. */
 enum tier_job_kind {
     TIER_FIND,  /* Counts the first spans that can be loaded. */
     TIER_LOAD,  /* Loads spans into blocks. */
     TIER_STORE, /* Stores spans. */
-    /* Counts the first spans whose records are all stored. Runs only while no TIER_FIND and no
-     * TIER_LOAD waits. */
-    TIER_PROBE,
+    TIER_PROBE, /* Counts the first spans whose records are all stored. */
 };
 
-/* A job. The caller owns the memory. From tiers_submit until `ended`, the caller only calls
- * tiers_job_cancel for the job. */
+/* A job. The caller owns the memory, but between tiers_submit and `ended` may only pass the job to
+ * tiers_job_cancel. */
 struct tier_job {
     enum tier_job_kind kind;
     uint32_t tier;          /* Index in tiers_options.backends. */
@@ -86,19 +85,18 @@ struct tiers_options {
 
 struct tiers;
 
-/* Starts the threads, which open the backends; *options is copied. The backends are closed also
- * after an error. Returns ST_NO_MEMORY, or ST_NO_RESOURCE if no thread or no descriptor can be
- * made. */
+/* Starts the threads, which open the backends; *options is copied. After an error, the backends are
+ * closed. Returns ST_NO_MEMORY, or ST_NO_RESOURCE if a thread or a descriptor cannot be made. */
 enum status tiers_open(const struct tiers_options *options, struct tiers **out,
                        struct error *error);
-/* Ends the threads and all jobs, and closes the backends; `ended` is called for each job, and no
- * tier works then. Waits until running calls of the backends return. NULL is fine. */
+/* Ends the threads, calls `ended` for all jobs, and closes the backends. In these calls of `ended`,
+ * tiers_works is false. Waits until running calls of the backends return. NULL is fine. */
 void tiers_close(struct tiers *tiers);
 
 /* Returns a descriptor that is readable when tiers_progress has something to do. */
 int tiers_fd(const struct tiers *tiers);
-/* Calls `ended` for the jobs that have ended, and `note`. Returns true if jobs have ended. NULL is
- * fine. */
+/* Calls `note` if there is something to report, and `ended` for the jobs that have ended. Returns
+ * true if jobs have ended. NULL is fine. */
 bool tiers_progress(struct tiers *tiers);
 
 /* Begins a job. `ended` is called later, from tiers_progress or tiers_close. Returns false, and

@@ -27,8 +27,8 @@ enum status draft_shape_read(const struct config *config, struct model_file *tar
                              uint32_t context_tokens, enum compute_kv_dtype dtype,
                              struct draft_shape *out, struct error *error);
 
-/* Returns the layout of the draft model's KV memory with this number of blocks. It has one layer
- * group, also for a model with attention windows. */
+/* Returns the layout of the draft model's KV memory with this number of blocks. The layout has one
+ * layer group, also for a model with attention windows. */
 struct kv_arena draft_shape_arena(const struct draft_shape *shape, uint32_t block_tokens,
                                   uint32_t block_count);
 

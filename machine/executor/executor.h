@@ -18,8 +18,8 @@
 
 struct executor;
 
-/* A batch: the engine's job, and the requests of its sequences. The struct is read during `start`;
- * the memory that it points to stays valid until executor_calls.batch_done. */
+/* A batch: the engine's job, and the requests of its sequences. The struct is read during `start`.
+ * The memory that the struct points to must stay valid until executor_calls.batch_done. */
 struct executor_batch {
     uint32_t slot;                 /* Batch slot, < stage_plan_slot_count. */
     uint32_t path;                 /* The batch's path through the stages; 0 without stages. */
@@ -54,8 +54,8 @@ struct executor_ops {
     /* Returns a descriptor; the caller calls `progress` when it is readable. */
     int (*fd)(const struct executor *e);
     /* Handles what has happened since the previous call, and reports it through executor_calls.
-     * Returns the time of the next call at the latest, also if fd is not readable; INT64_MAX = no
-     * limit. */
+     * Returns the time at which the caller must call `progress` again even if fd is not readable;
+     * INT64_MAX = no limit. */
     int64_t (*progress)(struct executor *e, int64_t now_us);
     /* Returns true if the device, or all stage processes, can compute; false after a failure. */
     bool (*is_ready)(const struct executor *e);
@@ -106,8 +106,8 @@ struct executor_ops {
 
     /* Reports to the stage processes of the path that a request awaits KV of another machine;
      * executor_calls.kv_await_known follows. With await->ends, reports that the request no longer
-     * awaits KV. The processes check writes into their memory by these reports. NULL = the caller
-     * checks writes itself. */
+     * awaits KV. The processes use these reports to check writes into their memory. NULL = an
+     * executor whose caller checks writes. */
     void (*kv_await)(struct executor *e, uint32_t path, const struct stage_await *await);
     /* Begins to copy KV of all layers and heads from the stage processes, or from the GPU, into a
      * slot of the staging memory (staging.h). executor_calls.kv_copied reports the end. Until then
@@ -185,10 +185,11 @@ struct executor_options {
     const struct model_file *file;             /* Read during the call. */
     const struct compute_ops *compute;         /* Backend; NULL = as the entry's device says. */
     struct turns *turns; /* Turns on the host's cores. Not owned; NULL = none. */
-    /* For stage processes that the executor starts: */
-    const struct secret_keys *cluster_keys; /* Read during the call; NULL = none. */
-    int turns_fd;                           /* Descriptor of the turns' shared memory; -1 = none. */
-    const char *log_level;                  /* Not owned; NULL = the default. */
+    /* Keys for the stage processes that the executor starts. Read during the call; NULL = none. */
+    const struct secret_keys *cluster_keys;
+    /* For the stage processes: the descriptor of the turns' shared memory; -1 = none. */
+    int turns_fd;
+    const char *log_level; /* For the stage processes. Not owned; NULL = the default. */
     struct executor_calls calls;
     void *self; /* First argument of the calls. */
 };

@@ -1,6 +1,6 @@
 /* local_staging: the staging memory (staging.h) of a machine without stages whose KV is in the
- * memory of a GPU: pinned memory of the host, to which and from which the GPU copies KV. local.c
- * owns the part and makes all calls on the event loop thread of the machine. The tiers' threads use
+ * memory of a GPU. It is pinned memory of the host; the GPU copies KV to it and from it. local.c
+ * owns the part and calls the functions on the machine's event loop thread. The tiers' threads use
  * the memory of a slot while no copy of the slot is under way. This part does not decide what is
  * copied, or when. */
 #ifndef MACHINE_EXECUTOR_LOCAL_STAGING_H
@@ -17,8 +17,8 @@ struct local_staging;
 enum status local_staging_open(const struct device_memory *device, const struct kv_arena *arena,
                                void *kv, const struct kv_arena *staging, struct local_staging **out,
                                struct error *error);
-/* Waits for copies that are under way, and frees the memory. Close it before the KV memory. NULL is
- * fine. */
+/* Waits for copies that are under way, and frees the memory. Requires that the KV memory is still
+ * there. NULL is fine. */
 void local_staging_close(struct local_staging *s);
 /* Returns the staging memory. */
 uint8_t *local_staging_memory(const struct local_staging *s);

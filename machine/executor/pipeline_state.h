@@ -34,12 +34,13 @@ enum stage_process_state {
 struct stage_process {
     struct peer_user peer_user; /* The `user` of the connection. */
     enum stage_process_state state;
-    uint32_t index;                    /* Index in stage_plan.processes. */
-    char name[LIMIT_NAME_BYTES];       /* stage_name. */
-    char address[LIMIT_ADDRESS_BYTES]; /* Where it listens; set from PROCESS_DISCONNECTED on. */
-    struct transport_peer *peer;       /* The connection; NULL = none. */
-    struct child_process child;        /* pid 0 = not started by this process. */
-    struct child_line line;            /* The ready line of the child, as far as it was read. */
+    uint32_t index;              /* Index in stage_plan.processes. */
+    char name[LIMIT_NAME_BYTES]; /* stage_name. */
+    /* Address on which the process listens; set from PROCESS_DISCONNECTED on. */
+    char address[LIMIT_ADDRESS_BYTES];
+    struct transport_peer *peer; /* The connection; NULL = none. */
+    struct child_process child;  /* pid 0 = not started by this process. */
+    struct child_line line;      /* The ready line of the child, as far as it was read. */
     int64_t retry_at_us;         /* PROCESS_DISCONNECTED: time of the next attempt to connect. */
     int64_t retry_pause_us;      /* Pause after the next failed attempt. */
     char retry_reason[256];      /* Latest logged reason why an attempt failed. */
@@ -163,12 +164,12 @@ void pipeline_send(struct pipeline *p, struct stage_process *process,
 /* A function pipeline_NAME_take handles the message NAME of a stage process. A function with a
  * struct executor is an operation of struct executor_ops. */
 
-/* pipeline_group.c: rank 0 of a stage has made a group: the head sends its id to all ranks of the
- * stage. */
+/* pipeline_group.c: stores the id of the group that rank 0 of a stage has made, and calls
+ * pipeline_groups_send. */
 void pipeline_group_take(struct pipeline *p, struct stage_process *process,
                          const struct stage_group *group);
-/* For each group whose ranks have all been sent OPEN: sends its id to them, once. A group whose id
- * has not arrived is skipped. */
+/* Sends the id of each group once to the group's ranks, when OPEN has been sent to all of them. A
+ * group whose id has not arrived is skipped. */
 void pipeline_groups_send(struct pipeline *p);
 
 /* pipeline_job.c */

@@ -1,8 +1,7 @@
-/* refusals: logs connections that were refused, without flooding the log: a refused peer tries
- * again every few seconds, perhaps for days. The struct remembers the latest REFUSALS_KEPT lines.
- * Lines that differ only in digits after colons (ports, parts of IPv6 addresses) count as equal. A
- * machine or stage process owns one struct, and calls refusals_log on its event loop thread. This
- * part refuses no peers itself. */
+/* refusals: logs connections that were refused, and leaves out repeated lines. The struct remembers
+ * the latest REFUSALS_KEPT lines. Lines that differ only in digits after colons (ports, parts of
+ * IPv6 addresses) count as equal. A machine or stage process owns one struct, and calls
+ * refusals_log on its event loop thread. This part refuses no peers itself. */
 #ifndef MACHINE_EXECUTOR_REFUSALS_H
 #define MACHINE_EXECUTOR_REFUSALS_H
 

@@ -1,11 +1,8 @@
 /* machine_shape: the sizes of a machine, computed from config and model file before memory for KV
  * and weights is allocated: context, KV blocks, batch sizes, stages. A machine's own process and
  * its stage processes compute equal sizes. The caller owns the shape, which is read-only once
- * machine_shape_read has returned. machine/ makes all calls, on the event loop thread of the
- * process. This part owns nothing and allocates no KV memory.
- *
- * machine_copy_counts and machine_peer_note_log are here although they do not concern sizes,
- * because a machine's own process and its stage processes both call them. */
+ * machine_shape_read has returned. machine/ calls the functions on the event loop thread of the
+ * process. This part owns nothing and allocates no KV memory. */
 #ifndef MACHINE_EXECUTOR_SHAPE_H
 #define MACHINE_EXECUTOR_SHAPE_H
 
@@ -58,7 +55,7 @@ enum status machine_shape_memory_check(const struct config_machine *machine_conf
  * common/counters.h). */
 struct message_copies machine_copy_counts(struct transport *transport);
 
-/* Logs why writes to a connected peer travel in a slower way (transport_peer_note), if they do. */
+/* If writes to a connected peer travel in a slower way, logs why (transport_peer_note). */
 void machine_peer_note_log(const struct transport_peer *peer);
 
 /* Returns the number of spans of a request whose context has context_tokens tokens. */

@@ -6,9 +6,9 @@
  * head does.
  *
  * The process listens, and works for the head that connects to it. When this connection ends, the
- * stage forgets its requests and waits for the next head. A child process of the head stops
- * instead, and so does a rank in a group. machine/process.c makes all calls, on one thread, which
- * becomes the event loop thread. */
+ * stage forgets the head's requests and waits for the next head. A child process of the head stops
+ * instead, and so does a rank in a group. machine/process.c calls the functions on one thread,
+ * which becomes the event loop thread. */
 #ifndef MACHINE_EXECUTOR_STAGE_H
 #define MACHINE_EXECUTOR_STAGE_H
 
@@ -49,8 +49,8 @@ enum status stage_keys_set(struct stage *s, const struct secret_keys *keys, stru
 void stage_stop(struct stage *s);
 /* Returns true if the process must end: after stage_stop, or because the stage cannot go on. */
 bool stage_stopped(const struct stage *s);
-/* Returns true for a rank that has tried to make or join its group. The process must then end
- * without stage_close, which may wait forever for ranks that are gone. */
+/* Returns true for a rank that has made or received its group, also after a failure. The process
+ * must then end without stage_close, which may wait forever for ranks that are gone. */
 bool stage_in_group(const struct stage *s);
 
 #endif

@@ -1,10 +1,10 @@
 /* stage_contexts: what the sampler on the last stage of a pipeline must know of requests. For a
  * request this part owns an array of 32-bit words: the request's token rules, then its tokens
- * (struct sample_context). The head sends new words in messages CONTEXT. stage_*.c make all calls,
- * on the event loop thread of the stage process. The engine's thread reads the words of the
- * requests in its batch; the head changes them after the batch is done. This part checks counts of
- * words, but not `table`, the number that stands for a request (stage_message.c does). This part
- * does not sample. */
+ * (struct sample_context). The head sends new words in messages CONTEXT. stage_*.c call the
+ * functions on the event loop thread of the stage process. The engine's thread reads the words of
+ * the requests in its batch; the head changes these words after the batch is done. This part checks
+ * counts of words, but not `table`, the number that stands for a request (stage_message.c does).
+ * This part does not sample. */
 #ifndef MACHINE_EXECUTOR_STAGE_CONTEXTS_H
 #define MACHINE_EXECUTOR_STAGE_CONTEXTS_H
 

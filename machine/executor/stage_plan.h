@@ -1,9 +1,9 @@
 /* stage_plan: divides a machine's layers over its stage processes (stages, replicas and ranks), as
  * the config says, or evenly by the layers' costs (stage_costs.h). The head and the stage processes
  * compute the plan from config and model while they start; a stage process compares its part with
- * the head's (message OPEN). The caller owns the plan, which is read-only when it is made. machine/
- * makes all calls, on the event loop thread of the process. This part owns nothing, starts no
- * processes and makes no connections. */
+ * the head's (message OPEN). The caller owns the plan, which is read-only after stage_plan_make.
+ * machine/ calls the functions on the event loop thread of the process. This part owns nothing,
+ * starts no processes and makes no connections. */
 #ifndef MACHINE_EXECUTOR_STAGE_PLAN_H
 #define MACHINE_EXECUTOR_STAGE_PLAN_H
 
@@ -40,14 +40,14 @@ enum status stage_plan_make(const struct config *config, const struct config_mac
 
 /* Returns the stage processes on the path: bit i = stage process i. */
 uint64_t stage_plan_processes(const struct stage_plan *plan, uint32_t path);
-/* Returns true if stage process `from` sends its activations to stage process `to`, on the paths
- * that go through both. If a stage has T ranks, rank j of the next stage gets its activations from
- * rank j mod T. */
+/* Returns true if stage process `from` sends its activations to stage process `to`, on paths that
+ * go through `from` and `to`. If a stage has T ranks, rank j of the next stage gets its activations
+ * from rank j mod T. */
 bool stage_plan_sends(const struct stage_plan *plan, uint32_t from, uint32_t to);
 /* Returns the stage processes on the path that send their activations to no process of the path,
  * and so must report DONE: bit i = stage process i. */
 uint64_t stage_plan_done_senders(const struct stage_plan *plan, uint32_t path);
-/* Returns true if the process samples tokens: rank 0 of the last stage, or of a replica of it. */
+/* Returns true if the process samples tokens: rank 0 of the last stage, in each replica. */
 bool stage_plan_samples(const struct stage_plan *plan, uint32_t process);
 /* Returns the number of batch slots: the most batches in flight on all paths together. */
 uint32_t stage_plan_slot_count(const struct stage_plan *plan);

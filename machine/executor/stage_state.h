@@ -147,7 +147,7 @@ void stage_send(struct stage *s, struct transport_peer *peer, const struct stage
 void stage_peers_drop(struct stage *s);
 /* Sends TARGET_LINK to the head; a callback of kv_targets. */
 void stage_target_link(void *self, uint32_t target, bool up, const char *text);
-/* Reports to the head that this process is ready, if it is and the head does not know it yet. */
+/* If this process is ready and the head does not know this yet, reports it to the head. */
 void stage_ready_report(struct stage *s);
 /* Sends STATE to the head. ready: this process is ready; false = it cannot work for the head, and
  * `text` says why. */
@@ -183,8 +183,8 @@ void stage_head_writes_await(struct stage *s, struct transport_peer *head);
 bool stage_is_rank(const struct stage *s); /* Returns true if the stage has several ranks. */
 /* Called when the head has sent OPEN: rank 0 of several makes the group. */
 void stage_group_make(struct stage *s);
-/* Handles GROUP: begins to join the group. A device of another kind than rank 0's is reported to the
- * head. Returns ST_INVALID if the stage has no ranks, or does not wait for GROUP. */
+/* Handles GROUP: begins to join the group. A device of another kind than rank 0's is reported to
+ * the head. Returns ST_INVALID if the stage has no ranks, or does not wait for GROUP. */
 enum status stage_group_take(struct stage *s, const struct stage_group *group, struct error *error);
 /* Called when the engine has joined, or has failed to join. */
 void stage_group_progress(struct stage *s);

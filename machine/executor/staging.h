@@ -8,8 +8,8 @@
  * - KV in the memory of a GPU, on a machine without stages: the GPU copies (local_staging.h).
  *
  * The memory is divided into slots; machine/tier_staging.c decides how a slot is used. The head and
- * the stage processes compute equal layouts. machine/ makes all calls, on the event loop thread of
- * the process. The functions own nothing: the memory belongs to the head's transport, or to
+ * the stage processes compute equal layouts. machine/ calls the functions on the event loop thread
+ * of the process. The functions own nothing: the memory belongs to the head's transport, or to
  * local_staging.c. */
 #ifndef MACHINE_EXECUTOR_STAGING_H
 #define MACHINE_EXECUTOR_STAGING_H
