@@ -58,7 +58,7 @@ void compute_dequantize(enum compute_type type, const void *source, size_t count
  * by one scale. */
 struct compute_scales {
     const float *values; /* One per block; NULL = no scales. */
-    uint32_t rows, cols; /* Size of a block; UINT32_MAX = all rows, or all columns. */
+    uint32_t rows, cols; /* Rows and columns of a block; UINT32_MAX = all. */
     uint32_t stride;     /* Number of values from one row of blocks to the next. */
     /* Position of the matrix's first element in the first block; not 0 if a slice begins inside a
      * block. */
