@@ -1,6 +1,6 @@
-/* gguf_internal: struct gguf, and the functions that gguf.c (files, look-ups, digests),
- * gguf_parse.c (the parser) and gguf_split.c (models in several files) share. The functions run on
- * the thread that uses the struct gguf. gguf.h is the interface for other parts. */
+/* gguf_internal: struct gguf, and the functions that gguf.c, gguf_parse.c (the parser) and
+ * gguf_split.c (models in several files) share. The functions run on the thread that uses the
+ * struct gguf. gguf.h is the interface for other parts. */
 #ifndef MODEL_FILE_GGUF_INTERNAL_H
 #define MODEL_FILE_GGUF_INTERNAL_H
 
