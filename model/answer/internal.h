@@ -1,9 +1,9 @@
 /* internal: what the files of model/answer/ share: the parser's struct and functions, and the
- * interface to the families. A family is the code for one value of enum answer_tools; hermes.c is
- * that for ANSWER_TOOLS_HERMES. A family finds calls in an answer's text, and writes the texts
- * around a call's arguments for a constraint. The functions of the parser run on the thread that
- * owns the parser (answer_parser.h); functions that write constraints run on any thread. They call
- * no tools. */
+ * interface to the families. A family is the code for one value of enum answer_tools; for example,
+ * hermes.c is the family of ANSWER_TOOLS_HERMES. A family finds calls in an answer's text, and
+ * writes the texts around a call's arguments for a constraint. The functions of the parser run on
+ * the thread that owns the parser (answer_parser.h); functions that write constraints run on any
+ * thread. This part calls no tools. */
 #ifndef MODEL_ANSWER_INTERNAL_H
 #define MODEL_ANSWER_INTERNAL_H
 
@@ -102,7 +102,7 @@ struct answer_parser {
     struct text held;     /* The latest text that was fed; earlier text was removed. */
     size_t used;          /* First bytes of `held` that were reported or dropped. */
     bool ended;           /* answer_parser_finish was called. */
-    bool in_reasoning;    /* The text so far ends inside the reasoning. */
+    bool in_reasoning;    /* The text that was read ends inside the reasoning. */
     int family_state;     /* State of the family. */
     size_t family_offset; /* For the family: an offset from parser_text. */
     bool calls_in_list;   /* For the family: the calls are in a JSON list. */
