@@ -1,6 +1,6 @@
 /* schema: what the files schema*.c share to compile a JSON schema into rules of a builder
- * (builder.h). They run on the thread that compiles the constraint, and record errors in the
- * builder. They do not check finished documents.
+ * (builder.h). The functions run on the thread that compiles the constraint, and record errors in
+ * the builder. This part does not check finished documents.
  *
  * A conjunction is a set of subschemas that one value must satisfy together. There is one rule for
  * each conjunction. schema.c finds the conjunctions ($ref, allOf, anyOf, oneOf), and the other
