@@ -8,8 +8,7 @@
 
 /* The part of one sequence (the tokens of one request) in a batch. Rows [first_row, first_row +
  * row_count) of the batch are the tokens of the sequence at positions [first_position,
- * first_position + row_count). Attention of a row reads the KV of all positions up to the row's own
- * position (with a window, of the last positions only). */
+ * first_position + row_count). */
 struct compute_sequence {
     uint32_t first_row;
     uint32_t row_count;

@@ -64,8 +64,7 @@ struct compute_experts_options {
     const float *gate_bias, *up_bias, *down_bias;
 };
 
-/* Sizes of a workspace. All layers with these sizes can use the same workspace, one layer at a
- * time. */
+/* Sizes of a workspace. Layers of equal sizes can share a workspace, one layer at a time. */
 struct compute_experts_workspace_options {
     uint32_t rows_max;      /* Most rows of a call of `run`. */
     uint32_t experts, used; /* As in struct compute_routing. */

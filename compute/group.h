@@ -19,7 +19,7 @@
 
 struct compute;
 
-/* Rows that are normalised although each rank has only some of their columns. */
+/* Rows that are normalised over the columns of all ranks. */
 struct compute_group_norm {
     const float *weight; /* [cols] */
     uint32_t cols;       /* Columns of this rank. */

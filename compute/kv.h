@@ -83,8 +83,7 @@ static inline size_t compute_kv_token_bytes(uint32_t head_dim, enum compute_kv_d
     return 2 * (head_dim * compute_kv_element_bytes(dtype) + (compute_kv_fixed(dtype) ? 2 : 0));
 }
 
-/* Returns the bytes of one block of one layer: K and V of the block's tokens, for head_count KV
- * heads. A block of a latent cache has the same size. */
+/* Returns the bytes of one block of one layer with head_count KV heads, also in a latent cache. */
 static inline size_t compute_kv_block_bytes(uint32_t block_tokens, uint32_t head_count,
                                             uint32_t head_dim, enum compute_kv_dtype dtype)
 {

@@ -4,7 +4,7 @@
  *
  * The forward pass (model/forward/) computes batches in lanes; the engine (machine/executor/) uses
  * `run` for sampling. One thread at a time calls the functions for a device (compute.h); `run` also
- * uses the worker threads of the device. Lanes open no weights: they use those of the device. */
+ * uses the worker threads of the device. A lane uses the weights of the device, and opens none. */
 #ifndef COMPUTE_LANES_H
 #define COMPUTE_LANES_H
 

@@ -17,7 +17,7 @@ struct compute_activations;
 struct compute_rope_table; /* Tables of cos and sin for each position. */
 
 /* Forms of activations; activations can have several forms at once. Activations need the OR of
- * compute_ops.matrix_needs of the matrices that they are multiplied with. Activations that
+ * compute_ops.matrix_needs of the matrices that are multiplied with them. Activations that
  * compute_ops.low_rank or compute_latent_ops.expand reads need COMPUTE_NEEDS_F32. */
 enum compute_needs {
     COMPUTE_NEEDS_F32 = 1,
