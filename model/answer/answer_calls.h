@@ -17,7 +17,7 @@
 struct answer_wanted {
     const json_t *tools; /* List of {"function": {name, parameters, strict}}; NULL = no calls. */
     uint32_t only_tool;  /* Index of the only tool that may be called; UINT32_MAX = any tool. */
-    bool calls_only;     /* After its reasoning, the answer has calls only. Needs `tools`. */
+    bool calls_only;     /* After the reasoning, the answer has calls only. Needs `tools`. */
     bool several_calls;  /* More than one call is allowed. Ignored in the format harmony. */
     /* true: the arguments of every tool follow the tool's schema. false: the arguments of strict
      * tools do. */

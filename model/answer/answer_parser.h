@@ -9,7 +9,7 @@
  * begins like a call but is no call is content.
  *
  * A call's text is held back until the call's name and the beginning of its arguments are known.
- * After that, the arguments are reported piece by piece as they arrive; control characters in their
+ * After that, the arguments are reported piece by piece as they arrive; control characters in
  * strings are escaped. If the arguments are not valid JSON, have more than 128 levels or a
  * number of more than 63 bytes (json_scan.h), the text from the wrong byte on is content. */
 #ifndef MODEL_ANSWER_ANSWER_PARSER_H

@@ -1,6 +1,6 @@
-/* hyper_internal: the functions that the files hyper*.c share: they read values of a model's files
- * with keys.h, and check the values. The functions have no state, run on the thread that calls
- * model_hyper_read, and read no tensor data. */
+/* hyper_internal: the functions with which the files hyper*.c read values of a model's files, and
+ * check the values. The functions have no state, run on the thread that calls model_hyper_read, and
+ * read no tensor data. */
 #ifndef MODEL_FILE_HYPER_INTERNAL_H
 #define MODEL_FILE_HYPER_INTERNAL_H
 

@@ -24,7 +24,7 @@ struct quantization {
     /* With 8-bit floats, the name of a tensor of scales has this ending where the name of its
      * weights has "weight": "weight_scale" or "weight_scale_inv". */
     const char *suffix;
-    struct packed_settings packed; /* How weights are packed; PACKED_NONE = they are not. */
+    struct packed_settings packed; /* How weights are packed; PACKED_NONE = not packed. */
     bool has_kv_scheme;            /* Result of model_file_has_kv_scheme. */
 };
 

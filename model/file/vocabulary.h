@@ -1,8 +1,8 @@
 /* vocabulary: the tokens of a model and the settings of its tokenizer and chat template, in one
- * form for all file formats. The struct model_file owns the struct vocabulary, whose texts are
- * valid until model_file_close. The values do not change after vocabulary_read.h has filled them,
- * so any thread may read them. model/text/ opens tokenizers and chat templates from them. This part
- * finds no tokens by their text and does not tokenize (model/text/tokenizer.h does). */
+ * form for all file formats. The struct model_file owns the struct vocabulary; the texts are valid
+ * until model_file_close. A struct vocabulary does not change after it has been read
+ * (vocabulary_read.h), so any thread may read it. model/text/ opens tokenizers and chat templates
+ * from it. This part finds no tokens by their text and does not tokenize. */
 #ifndef MODEL_FILE_VOCABULARY_H
 #define MODEL_FILE_VOCABULARY_H
 

@@ -1,6 +1,6 @@
 /* forward_state: the internal state of the forward pass, for the files of model/forward/. Other
- * folders use model.h. struct forward owns its workspace. It does not own the weights (weights.h),
- * the KV-cache, or the arrays of struct forward_batch.
+ * folders use model.h. struct forward owns the workspace, but not the weights (weights.h), the
+ * KV-cache, or the arrays of struct forward_batch.
  *
  * A lane is a range of consecutive rows of a batch, with the memory for computing these rows. A
  * batch has one lane, or several if this is faster (compute_lanes_ops.pick). The functions run on

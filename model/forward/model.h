@@ -81,9 +81,8 @@ enum status forward_open(const struct model *m, uint32_t rows_max, uint32_t logi
                          struct forward **out, struct error *error);
 void forward_close(struct forward *f); /* NULL is fine. */
 
-/* One batch. All arrays belong to the caller. forward_run uses them only during the call, except
- * that a device with a queue uses `activations` until its operations are finished
- * (compute_ops.mark). */
+/* One batch. All arrays belong to the caller. forward_run uses the arrays during the call; a device
+ * with a queue uses `activations` until the operations are finished (compute_ops.mark). */
 struct forward_batch {
     /* [batch.row_count] ids of the tokens. Only the stage with the first layer reads them. */
     const uint32_t *token_ids;

@@ -85,7 +85,7 @@ uint32_t builder_rule_add(struct builder *b);
 /* Sets the rule's body. */
 void builder_rule_define(struct builder *b, uint32_t rule, struct fragment body);
 
-/* The functions fragment_… return a fragment for the texts that their comment names. */
+/* The functions fragment_… return a fragment for the texts that the comment names. */
 struct fragment fragment_empty(struct builder *b); /* The empty text. */
 struct fragment fragment_never(struct builder *b); /* No text. */
 /* The text of these `count` bytes. */

@@ -101,7 +101,7 @@ enum status grammar_run_token(struct grammar_run *run, uint32_t id, struct error
 void grammar_run_copy(struct grammar_run *run, const struct grammar_run *from);
 
 /* What must follow the answer. The certain text is the text, of at most 64 bytes, with which every
- * continuation of the answer begins. It ends where the answer may end. */
+ * continuation of the answer begins. This text ends where the answer may end. */
 enum grammar_forced {
     GRAMMAR_FORCED_NONE, /* No token is a beginning of the certain text. */
     GRAMMAR_FORCED_TEXT, /* A token is a beginning of the certain text; others may be as good. */
@@ -121,7 +121,7 @@ enum status grammar_run_forced(struct grammar_run *run, enum grammar_forced *for
  * different bytes may follow, or memory is short. */
 uint32_t grammar_run_shape(struct grammar_run *run);
 
-/* Returns true if the answer may end after the bytes so far. */
+/* Returns true if the answer may end now. */
 bool grammar_run_may_end(const struct grammar_run *run);
 
 /* Number of 32-bit words in a mask: bit id % 32 of word id / 32 is 1 if token `id` may follow. */

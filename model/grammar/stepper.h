@@ -23,7 +23,7 @@
 /* True for the three numbers above. */
 #define STEPPER_FAILED(state) ((state) >= STEPPER_NO_MEMORY)
 
-#define STACK_OPEN  0u /* The calls below are not known; a place at its rule's end stays there. */
+#define STACK_OPEN  0u /* The open calls are not known; a place at its rule's end stays there. */
 #define STACK_EMPTY 1u /* No call is open: the end of the rule is the end of the text. */
 
 struct place {

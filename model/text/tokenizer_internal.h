@@ -21,8 +21,8 @@ struct text_slot {
     uint32_t id; /* Number of the text + 1; 0 = the slot is empty. */
     union {
         struct {
-            /* Bytes of a short text; 255 = a longer text: words[1] is its hash, words[2] its
-             * size. */
+            /* Bytes of a short text; 255 = a longer text, whose hash is words[1], and whose size is
+             * words[2]. */
             uint8_t bytes;
             char text[TEXT_SLOT_BYTES];
         };
@@ -276,7 +276,7 @@ struct bpe_workspace {
     void *heap;           /* NULL = none. */
     size_t heap_capacity; /* Room in `heap`, in entries of the encoder's own type. */
     uint64_t steps;       /* Look-ups and queue operations so far, for tests. */
-    /* Unigram model: sum of the scores of the words so far; 0 with blank_begins_word. The caller
+    /* Unigram model: sum of the scores of the earlier words; 0 with blank_begins_word. The caller
      * sets 0 before the first word of a part of a text. */
     double sum;
 };
