@@ -4,10 +4,10 @@
  * call the functions. Backends know no requests, owners of blocks, or files: callers pass pointers,
  * shapes and block ids.
  *
- * Threads: at most one thread at a time calls the functions for one `struct compute`. In a machine,
- * this is the engine thread. While the engine thread computes, the event loop thread calls only
- * `describe` and the functions of struct device_memory_ops (common/device_memory.h). A backend may
- * have worker threads. A lane (lanes.h) is a `struct compute` of its own.
+ * Threads: at most one thread at a time calls the functions for one `struct compute`. Exception:
+ * while the engine thread of a machine computes, the event loop thread may call `describe` and the
+ * functions of struct device_memory_ops (common/device_memory.h). A backend may have worker
+ * threads. A lane (lanes.h) is a `struct compute` of its own.
  *
  * Numbers (docs/ARCHITECTURE.md, "Numbers that do not depend on placement"): on CPUs, the bits of a
  * row's result do not depend on the other rows of the batch, the number of threads, or the

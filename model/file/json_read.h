@@ -1,4 +1,4 @@
-/* json_read: parses the JSON files of a model or an adapter, and reads values of such a document.
+/* json_read: parses the JSON files of a model or an adapter, and finds values in the documents.
  * Readers of model files call the functions, on the thread that uses the files. Values and texts
  * that the functions return belong to the JSON document, and are valid until the document is
  * released. This part has no state, opens no files, and does not know the meaning of names. */

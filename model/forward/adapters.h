@@ -1,8 +1,8 @@
 /* adapters: loads a model's low-rank adapters (model/file/adapter.h) to the device, and adds their
  * products to the products of the weights. struct model owns the loaded matrices. model_open
- * and model_close call adapters_load and adapters_unload, on their thread. The forward pass calls
- * adapters_add, for several lanes on several threads (forward_state.h). This part does not open the
- * adapters' folders. */
+ * calls adapters_load, and model_close calls adapters_unload. The forward pass calls adapters_add,
+ * for several lanes on several threads (forward_state.h). This part does not open the adapters'
+ * folders. */
 #ifndef MODEL_FORWARD_ADAPTERS_H
 #define MODEL_FORWARD_ADAPTERS_H
 
