@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #define MEETING_RANKS_MAX 16
-/* Most floats of a piece: 256 KiB. The two buffers of a rank then fit in an L2 cache of 1 MiB. */
+/* Most floats of a piece: 256 KiB. */
 #define MEETING_PIECE_FLOATS 65536
 
 struct meeting; /* One rank's membership in a group. */

@@ -39,9 +39,9 @@ enum vocabulary_prefix {
     VOCABULARY_PREFIX_NONE,         /* Before no part. */
     VOCABULARY_PREFIX_ALWAYS,       /* Before each part. */
     VOCABULARY_PREFIX_UNLESS_BLANK, /* Before each part that does not begin with a blank. */
-    /* Only before the first part, and only if this part does not begin with a blank. */
+    /* Before a part at the beginning of the text, unless this part begins with a blank. */
     VOCABULARY_PREFIX_FIRST,
-    VOCABULARY_PREFIX_BEGIN, /* Only before the first part. */
+    VOCABULARY_PREFIX_BEGIN, /* Before a part at the beginning of the text. */
 };
 
 /* A step that changes a text before it is divided into words. */
