@@ -1,9 +1,8 @@
 /* internal: what the files of model/answer/ share: the parser's struct and functions, and the
- * interface to the families. A family is the code for one value of enum answer_tools; for example,
- * hermes.c is the family of ANSWER_TOOLS_HERMES. A family finds calls in an answer's text, and
- * writes the texts around a call's arguments for a constraint. The functions of the parser run on
- * the thread that owns the parser (answer_parser.h); functions that write constraints run on any
- * thread. This part calls no tools. */
+ * interface to the families. A family is the code for one value of enum answer_tools. It finds
+ * calls in an answer's text, and writes the texts around a call's arguments for a constraint. The
+ * functions of the parser run on the thread that owns the parser (answer_parser.h); functions that
+ * write constraints run on any thread. This part calls no tools. */
 #ifndef MODEL_ANSWER_INTERNAL_H
 #define MODEL_ANSWER_INTERNAL_H
 

@@ -1,7 +1,6 @@
-/* quantization_internal: the functions with which quantization.c (8-bit floats) and
- * quantization_packed.c (integers) read the object quantization_config of config.json. The
- * functions have no state, run on the thread that uses the struct model_file, and read no tensors.
- */
+/* quantization_internal: the functions with which quantization.c and quantization_packed.c read the
+ * object quantization_config of config.json. The functions have no state, run on the thread that
+ * uses the struct model_file, and read no tensors. */
 #ifndef MODEL_FILE_QUANTIZATION_INTERNAL_H
 #define MODEL_FILE_QUANTIZATION_INTERNAL_H
 

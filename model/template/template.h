@@ -1,11 +1,10 @@
 /* template: compiles and renders chat templates, which are written in the language of Python's
- * jinja2, with the settings, filters and functions that Hugging Face's transformers adds (such as
- * trim_blocks, tojson, raise_exception and strftime_now). A template is treated as hostile input:
- * steps, depth, output and memory are limited, and a template can read only its variables.
+ * jinja2, with the settings, filters and functions that Hugging Face's transformers adds. Templates
+ * are hostile input: steps, depth, output and memory are limited, and a template can read only its
+ * variables.
  *
  * model/text/chat.c calls the functions. A compiled template does not change, so several threads
- * may render one template at the same time. This part reads no files, and does not know messages or
- * tokens. */
+ * may render one template at once. This part reads no files, and knows no messages or tokens. */
 #ifndef MODEL_TEMPLATE_TEMPLATE_H
 #define MODEL_TEMPLATE_TEMPLATE_H
 

@@ -36,9 +36,8 @@ struct chat_request {
  * not use `file` after the call.
  *
  * Returns the errors of model_file_vocabulary; the errors of template_compile for `replacement`;
- * ST_NO_MEMORY. If the model has no template, or its template does not compile, the function
- * returns ST_OK, and chat_render later returns ST_UNSUPPORTED with the reason for requests without
- * template_text. */
+ * ST_NO_MEMORY. If the model has no template that compiles, the function returns ST_OK, and
+ * chat_render returns ST_UNSUPPORTED with the reason for requests without template_text. */
 enum status chat_template_open(struct model_file *file, const char *replacement,
                                struct chat_template **out, struct error *error);
 void chat_template_close(struct chat_template *c); /* NULL is fine. */

@@ -275,7 +275,7 @@ struct bpe_workspace {
     size_t capacity;      /* Room in `memory`, in entries of the encoder's own type. */
     void *heap;           /* NULL = none. */
     size_t heap_capacity; /* Room in `heap`, in entries of the encoder's own type. */
-    uint64_t steps;       /* Look-ups and queue operations so far, for tests. */
+    uint64_t steps;       /* Look-ups and queue operations, for tests. */
     /* Unigram model: sum of the scores of the earlier words; 0 with blank_begins_word. The caller
      * sets 0 before the first word of a part of a text. */
     double sum;
