@@ -1,19 +1,18 @@
 /* compute: the kernels of one device behind a table of functions, struct compute_ops
- * (operations.h). The forward pass (model/forward/) and the engine (machine/executor/) call the
- * functions, as do `cleave profile`, `cleave check`, `cleave doctor` and benchmarks. The backends
- * cpu/, wait/ and cuda/ implement the functions. This header also finds and opens devices. Backends
- * know no requests, owners of blocks, or files: callers pass pointers, shapes and block ids.
+ * (operations.h), and functions that find and open devices. The backends cpu/, wait/ and cuda/
+ * implement the table. The forward pass (model/forward/), the engine (machine/executor/) and tools
+ * call the functions. Backends know no requests, owners of blocks, or files: callers pass pointers,
+ * shapes and block ids.
  *
- * Threads: at most one thread at a time calls the functions for one `struct compute`. In a machine,
- * the event loop thread calls functions only while the engine thread does not compute, except
- * `describe` and the functions of struct device_memory_ops (common/device_memory.h). A backend may
- * have worker threads of its own. A lane (lanes.h) is a `struct compute` of its own.
+ * Threads: at most one thread at a time calls the functions for one `struct compute`. Exception:
+ * while the engine thread of a machine computes, the event loop thread may call `describe` and the
+ * functions of struct device_memory_ops (common/device_memory.h). A backend may have worker
+ * threads. A lane (lanes.h) is a `struct compute` of its own.
  *
- * Numbers (docs/ARCHITECTURE.md, "Numbers that do not depend on placement"): on CPUs, a row's
- * result depends only on the row and on the KV of its sequence. The order of additions is the same
- * for 1 row and for 4096, for every thread count and for every instruction set. So a request gives
- * the same bits on every machine whose stages have the same number of ranks. On GPUs, the bits of a
- * row may also depend on the number of rows in the batch, and may differ after a restart. */
+ * Numbers (docs/ARCHITECTURE.md, "Numbers that do not depend on placement"): on CPUs, the bits of a
+ * row's result do not depend on the other rows of the batch, the number of threads, or the
+ * instruction set. The number of ranks changes the bits. On GPUs, the bits of a row may also depend
+ * on the number of rows in the batch, and may differ after a restart. */
 #ifndef COMPUTE_COMPUTE_H
 #define COMPUTE_COMPUTE_H
 
@@ -37,10 +36,10 @@ struct compute_options {
      * may use, but at most 64. Only for `cpu`. */
     uint32_t threads;
     /* AUTO = the instruction set that the environment variable CLEAVE_ISA names. If the variable is
-     * not set, the best that this CPU has. Only for `cpu`. */
+     * not set, empty or `auto`: the best that this CPU has. Only for `cpu`. */
     enum compute_isa isa;
     /* AUTO = the choice that the environment variable CLEAVE_LANES names (auto, never, always). If
-     * the variable is not set or `auto`, the backend measures. Only for `cpu`. */
+     * the variable is not set, empty or `auto`: the backend measures. Only for `cpu`. */
     enum compute_lanes lanes;
     /* Keep activations in fp32 and dequantise weights: slow, for tests and comparisons. */
     bool exact;
@@ -62,18 +61,17 @@ extern const struct compute_ops compute_cpu; /* The CPUs of this host. */
 extern const struct compute_ops compute_wait;
 
 /* Interprets a device name of a config: "cpu"; "cuda:N", GPU number N of the host ("cuda" is
- * "cuda:0"); or "wait:LAYER_US+ROW_US", two numbers of microseconds with decimals allowed
- * ("wait:2000+10": a layer takes 2000 us and 10 us per row). In *options_out, a name of a GPU sets
+ * "cuda:0"); or "wait:LAYER_US+ROW_US", two decimal numbers of microseconds, at most 10,000,000
+ * ("wait:2000+10": a layer takes 2000 us and 10 us per row). In *options_out, a GPU's name sets
  * `device`, and a name "wait:…" sets wait_layer_ns and wait_row_ns; other fields keep their values.
- * Returns ST_INVALID for other names, or the errors of compute_plugin_open (plugin.h). */
+ * Returns ST_INVALID for other names, or an error of compute_plugin_open (plugin.h). */
 enum status compute_device_find(const char *device, const struct compute_ops **ops_out,
                                 struct compute_options *options_out, struct error *error);
 
 /* Finds the device and opens it; the caller closes *out with (*ops_out)->close. If `fallback` is
- * true and a GPU cannot be opened (no plugin, no driver, no such device), opens the CPU instead,
- * and writes the reason to *fallback_reason_out. In all other cases, the text of
- * *fallback_reason_out is empty. Returns the errors of compute_device_find and of compute_ops.open.
- */
+ * true and a GPU cannot be opened (no plugin, no driver, no such device), opens the CPU instead and
+ * writes the reason to *fallback_reason_out. Otherwise, the text of *fallback_reason_out is empty.
+ * Returns an error of compute_device_find or of compute_ops.open. */
 enum status compute_device_open(const char *device, bool fallback,
                                 const struct compute_options *options,
                                 const struct compute_ops **ops_out, struct compute **out,

@@ -1,11 +1,10 @@
 /* experts: an optional ability of a backend: layers whose feed-forward is a mixture of experts.
  * Each row of a batch chooses a few of a layer's experts by scores, which come from the product of
- * the row and the router's matrix. Each chosen expert's result is multiplied by the expert's weight
- * for this row, and the products are added in the order of the experts' numbers. So a row's result
- * does not depend on the other rows.
+ * the row and the router's matrix. The result of a row is the sum of its chosen experts' results,
+ * each multiplied by the expert's weight for this row.
  *
- * model/forward/ calls the functions (compute.h says on which threads), owns the matrices, and
- * computes the router's product and, as an ordinary feed-forward, the shared experts. */
+ * model/forward/ calls the functions, one thread at a time for each device (compute.h), and owns
+ * the matrices. The functions compute neither the router's product nor shared experts. */
 #ifndef COMPUTE_EXPERTS_H
 #define COMPUTE_EXPERTS_H
 
@@ -15,8 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define COMPUTE_EXPERTS_MAX      1024 /* Experts of a layer. */
-#define COMPUTE_EXPERTS_USED_MAX 64   /* Experts of a row. */
+#define COMPUTE_EXPERTS_MAX      1024 /* Most experts of a layer. */
+#define COMPUTE_EXPERTS_USED_MAX 64   /* Most experts of a row. */
 
 struct compute;
 
@@ -65,14 +64,13 @@ struct compute_experts_options {
     const float *gate_bias, *up_bias, *down_bias;
 };
 
-/* Sizes of a workspace. All layers with these sizes can use the same workspace, one layer at a
- * time. */
+/* Sizes of a workspace. Layers of equal sizes can share a workspace, one layer at a time. */
 struct compute_experts_workspace_options {
     uint32_t rows_max;      /* Most rows of a call of `run`. */
     uint32_t experts, used; /* As in struct compute_routing. */
     uint32_t hidden, ffn;   /* As in struct compute_experts_options. */
-    /* Forms of activations. needs_gate_up: the OR of compute_ops.matrix_needs of all gate and up
-     * matrices; needs_down: the OR of all down matrices. Both may add COMPUTE_NEEDS_REFINED. */
+    /* needs_gate_up: the OR of compute_ops.matrix_needs of all gate and up matrices. needs_down:
+     * the OR of all down matrices. The caller may add COMPUTE_NEEDS_REFINED. */
     unsigned needs_gate_up, needs_down;
 };
 

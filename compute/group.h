@@ -2,9 +2,10 @@
  * each with a slice of every layer (tensor parallelism). The backends cpu/ and wait/ connect ranks
  * on one host (meeting.h), the backend cuda/ connects ranks by NCCL.
  *
- * compute.h says on which threads the functions are called. If a rank dies, compute_ops.check
+ * The forward pass (model/forward/) and the engine (machine/executor/) call the functions, one
+ * thread at a time for each device (compute.h). If the process of a rank ends, compute_ops.check
  * returns an error on the other ranks. A failed group cannot be repaired: the processes of all
- * ranks must end. This part does not send the id to the ranks. */
+ * ranks must end. The caller sends the id to the ranks. */
 #ifndef COMPUTE_GROUP_H
 #define COMPUTE_GROUP_H
 
@@ -18,7 +19,7 @@
 
 struct compute;
 
-/* Rows that are normalised although each rank has only some of their columns. */
+/* Rows that are normalised over the columns of all ranks. */
 struct compute_group_norm {
     const float *weight; /* [cols] */
     uint32_t cols;       /* Columns of this rank. */
@@ -29,8 +30,8 @@ struct compute_group_norm {
 #define COMPUTE_GROUP_NORMS_MAX 2
 
 struct compute_group_ops {
-    /* Makes the id of a new group. Only rank 0 calls id_make; the caller sends id_out to all ranks.
-     * On failure, *error has the reason. */
+    /* Makes the id of a new group. Rank 0 calls id_make before `join`. On failure, *error has the
+     * reason. */
     enum status (*id_make)(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
                            struct error *error);
     /* Joins the group `id` as rank `rank` of `ranks`. May be called once per device. Blocks until
@@ -39,10 +40,12 @@ struct compute_group_ops {
      * example if the ranks do not fit together or NCCL is missing. */
     enum status (*join)(struct compute *c, const uint8_t id[COMPUTE_GROUP_ID_BYTES], uint32_t rank,
                         uint32_t ranks, uint32_t timeout_ms, struct error *error);
+
+    /* The functions below are operations (operations.h). Every rank must make the same calls of
+     * these functions, in the same order and with the same counts. */
+
     /* Replaces the `count` floats of y by their sums over all ranks, with the same bits on every
-     * rank. Every rank must make the same calls of sum, sum_add, norm and gather, in the same order
-     * and with the same counts. A GPU queues these four operations (operations.h). The backend
-     * wait/ computes nothing. */
+     * rank. */
     void (*sum)(struct compute *c, size_t count, float *y);
     /* Adds to x the sums of y over all ranks; y may be overwritten. A GPU may send y rounded to
      * bfloat16. */

@@ -1,6 +1,5 @@
-/* half: scalar conversions of 16-bit and 8-bit floats in plain C. Backends call these functions to
- * repack weights, model/file/packed.c to write blocks; tests compare vectorised conversions with
- * them. Any thread; no state. */
+/* half: scalar conversions of 16-bit and 8-bit floats in plain C, for code that reads or writes
+ * weights; tests compare vectorised conversions with these functions. Any thread; no state. */
 #ifndef COMPUTE_HALF_H
 #define COMPUTE_HALF_H
 

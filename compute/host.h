@@ -1,8 +1,7 @@
 /* host: functions of struct compute_ops for backends that compute in host memory and finish every
  * operation before it returns. The backends cpu/ and wait/ put these functions into their tables.
  * host_X implements compute_ops.X, which operations.h describes; host_memory_copy implements
- * memory_write and memory_read. compute.h says which threads call the functions. They have no state
- * and compute nothing. */
+ * memory_write and memory_read. Any thread; no state. This part computes nothing. */
 #ifndef COMPUTE_HOST_H
 #define COMPUTE_HOST_H
 

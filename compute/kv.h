@@ -1,8 +1,8 @@
-/* kv: the layout of the KV-cache of one layer, and the sizes that follow from the layout. The
- * backends cpu/ and cuda/ store K and V in this layout; machines compute the size of their KV
- * memory. Blocks travel between machines in this form, so the layout is part of the protocol. No
- * state; any thread. This part owns no memory, and does not know which block belongs to which
- * request (kvcache/kv_pool.h) or how blocks are sent (kvcache/kv_transfer.h). */
+/* kv: the layout of the KV-cache of one layer, and the sizes that follow from the layout. Backends
+ * store K and V in this layout, and machines compute the size of their KV memory. Blocks travel
+ * between machines in this form, so the layout is part of the protocol. No state; any thread. This
+ * part owns no memory, and does not know which block belongs to which request (kvcache/kv_pool.h)
+ * or how blocks are sent (kvcache/kv_transfer.h). */
 #ifndef COMPUTE_KV_H
 #define COMPUTE_KV_H
 
@@ -10,9 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How K and V are stored. In the integer types (I16, I8), the K of one token and one head is
- * head_dim integers with one bfloat16 scale; so is the V. For real models, I16 loses as little as
- * F16. */
+/* How K and V are stored. In the integer types (I16, I8), K of one token and one head is head_dim
+ * integers and one bfloat16 scale, and V of one token and one head is head_dim integers and one
+ * bfloat16 scale. */
 enum compute_kv_dtype {
     COMPUTE_KV_F16,
     COMPUTE_KV_F32,
@@ -83,8 +83,7 @@ static inline size_t compute_kv_token_bytes(uint32_t head_dim, enum compute_kv_d
     return 2 * (head_dim * compute_kv_element_bytes(dtype) + (compute_kv_fixed(dtype) ? 2 : 0));
 }
 
-/* Returns the bytes of one block of one layer: K and V of the block's tokens, for head_count KV
- * heads. A block of a latent cache has the same size. */
+/* Returns the bytes of one block of one layer with head_count KV heads, also in a latent cache. */
 static inline size_t compute_kv_block_bytes(uint32_t block_tokens, uint32_t head_count,
                                             uint32_t head_dim, enum compute_kv_dtype dtype)
 {

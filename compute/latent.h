@@ -1,13 +1,13 @@
 /* latent: an optional ability of a backend: the operations of latent attention (DeepSeek-V2, 2024,
- * section 2.1) that other models do not need. The CPU and the CUDA backend have this ability.
+ * section 2.1) that other models do not need.
  *
  * In latent attention, a key or value of a head is the product of the head's matrix and the token's
  * latent vector. These functions do not compute the keys and values: `absorb` multiplies the matrix
  * of the keys with the query, and `expand` multiplies the matrix of the values with the result of
  * attention. So attention reads the latent vectors themselves (struct compute_kv).
  *
- * model/forward/ calls the functions (compute.h says on which threads) and owns the matrices. The
- * functions store no KV (compute_ops.rope_store does). */
+ * model/forward/ calls the functions, one thread at a time for each device (compute.h), and owns
+ * the matrices. The functions store no KV (compute_ops.rope_store does). */
 #ifndef COMPUTE_LATENT_H
 #define COMPUTE_LATENT_H
 
@@ -29,7 +29,8 @@ struct compute_latent_ops {
      * cols(m) values. */
     void (*absorb)(struct compute *c, const struct compute_matrix *m, uint32_t head_count,
                    uint32_t rotated, uint32_t row_count, const float *x, float *q);
-    /* a[r][head] = the head's matrix times x[r][head]; x has COMPUTE_NEEDS_F32. */
+    /* Computes a[r][head], the product of the head's matrix and x[r][head], for row_count rows.
+     * Requires that x has COMPUTE_NEEDS_F32. */
     void (*expand)(struct compute *c, const struct compute_matrix *m, uint32_t head_count,
                    uint32_t row_count, const struct compute_activations *x,
                    struct compute_activations *a);

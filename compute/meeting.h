@@ -1,15 +1,13 @@
 /* meeting: shared memory through which the ranks of a group on one host exchange numbers. Each rank
- * publishes a piece (an array of floats) and reads the pieces of the other ranks. The backend cpu/
- * adds up the pieces; the ranks of the backend wait/ only wait for each other. The memory has no
- * name in any file system, so nothing is left behind when a process ends. A meeting does no
- * arithmetic, and cannot join ranks on different hosts.
+ * publishes a piece (an array of floats) and reads the pieces of the other ranks. The backends cpu/
+ * and wait/ use meetings. The memory has no name in any file system, so nothing is left behind when
+ * a process ends. A meeting does no arithmetic, and cannot join ranks on different hosts.
  *
- * Threads: at most one thread at a time calls the functions for one meeting (compute.h says which).
- * Exception: several threads at once may call meeting_ranks and meeting_piece.
+ * Threads: the thread that calls the device (compute.h) calls the functions for one meeting.
+ * Several threads at once may call meeting_rank, meeting_ranks and meeting_piece.
  *
- * A rank that waits in meeting_exchange spins for 50 microseconds, then sleeps. When a rank leaves
- * or its process ends, the other ranks stop waiting for its next piece within about 20 ms, and the
- * group has failed. */
+ * When a rank leaves or its process ends, the other ranks stop waiting for the next piece of this
+ * rank within about 20 ms, and the group has failed. */
 #ifndef COMPUTE_MEETING_H
 #define COMPUTE_MEETING_H
 
@@ -20,7 +18,7 @@
 #include <stdint.h>
 
 #define MEETING_RANKS_MAX 16
-/* Most floats of a piece: 256 KiB. The two buffers of a rank then fit in an L2 cache of 1 MiB. */
+/* Most floats of a piece: 256 KiB. */
 #define MEETING_PIECE_FLOATS 65536
 
 struct meeting; /* One rank's membership in a group. */
@@ -49,8 +47,7 @@ uint32_t meeting_ranks(const struct meeting *m);
  * the buffer while other ranks still read the previous piece. */
 float *meeting_own_piece(const struct meeting *m);
 /* Publishes the piece in the buffer of meeting_own_piece, and returns when all ranks have published
- * their pieces. Returns false if the group has failed, and in all later calls. Requires
- * meeting_join. */
+ * their pieces. Returns false if the group has failed. Requires meeting_join. */
 bool meeting_exchange(struct meeting *m);
 /* Returns the piece that `rank` published in the last meeting_exchange; valid until the next
  * meeting_exchange. */

@@ -11,20 +11,19 @@
 /* A weight matrix W [rows × cols], repacked for the device. Products compute y = W · x, where x has
  * `cols` elements and y has `rows` elements. */
 struct compute_matrix;
-/* Activations of a batch, in the forms that this backend's matrices read (enum compute_needs).
- * Norms, gate_mul, attention and compute_latent_ops.expand write activations; products read
- * activations. The largest number of rows is fixed when activations are opened. */
+/* Activations of a batch, in the forms that products read (enum compute_needs). The largest number
+ * of rows is fixed when activations are opened. */
 struct compute_activations;
 struct compute_rope_table; /* Tables of cos and sin for each position. */
 
 /* Forms of activations; activations can have several forms at once. Activations need the OR of
- * compute_ops.matrix_needs of the matrices that they are multiplied with. Activations that
+ * compute_ops.matrix_needs of the matrices that are multiplied with them. Activations that
  * compute_ops.low_rank or compute_latent_ops.expand reads need COMPUTE_NEEDS_F32. */
 enum compute_needs {
     COMPUTE_NEEDS_F32 = 1,
     COMPUTE_NEEDS_Q8 = 2, /* 8-bit integers, with a scale for each 32 columns. */
     /* Blocks of 32 columns with an outlier keep about 16 bits of each value. No effect without
-     * COMPUTE_NEEDS_Q8. Allowed for activations that only norms and gate_mul write. */
+     * COMPUTE_NEEDS_Q8. Not allowed for activations that compute_ops.attention writes. */
     COMPUTE_NEEDS_REFINED = 4,
     COMPUTE_NEEDS_BF16 = 8,
     COMPUTE_NEEDS_F8 = 16, /* E4M3; no effect on devices that do not multiply E4M3. */

@@ -1,15 +1,15 @@
-/* operations: the operations of a device: open, memory, weights, and the steps of a forward pass.
- * Every backend implements all functions of struct compute_ops, except that low_rank may be NULL.
- * Abilities that only some backends have are tables of their own (lanes.h, latent.h, group.h,
- * experts.h, steps.h, sampling.h). model/forward/ and machine/executor/ call the functions;
- * compute.h says on which threads. The caller decides the order of the operations of a layer: a
- * backend knows no models.
+/* operations: struct compute_ops, the functions of a device: open, memory, weights, and the
+ * operations of a forward pass. A backend implements all functions, except that low_rank may be
+ * NULL. Optional abilities are tables of their own (lanes.h, latent.h, group.h, experts.h, steps.h,
+ * sampling.h). model/forward/ and machine/executor/ call the functions, one thread at a time for
+ * each device (compute.h). The caller decides the order of the operations: a backend knows no
+ * models.
  *
  * A device with memory of its own (a GPU) queues operations and returns before they are finished.
  * Results can be used after wait, memory_read or compute_sampling_ops.sample, or when a mark has
  * been reported. On every other device, an operation is finished when it returns.
  *
- * A function that returns a status but takes no struct error returns ST_NO_MEMORY, ST_IO if the
+ * A function that returns a status but takes no struct error can return ST_NO_MEMORY, ST_IO if the
  * device has failed, or ST_UNSUPPORTED for weights that the device cannot compute with. */
 #ifndef COMPUTE_OPERATIONS_H
 #define COMPUTE_OPERATIONS_H
@@ -56,22 +56,23 @@ struct compute_ops {
      * Returns when the copy is done. If the device has failed, writes zeros. */
     void (*memory_read)(struct compute *c, void *to, const void *from, size_t bytes);
 
-    /* Calls done(self, number) when all operations that have been queued so far are finished: their
-     * results may then be copied from the device's memory. `done` runs on any thread, or inside the
-     * call of `mark`. Marks are reported in the order of the calls of `mark`. Operations that are
-     * queued after the mark do not wait for `done`. */
+    /* Calls done(self, number) when all operations that were queued before this call are finished:
+     * their results may then be copied from the device's memory. `done` runs on any thread, or
+     * inside the call of `mark`. Marks are reported in the order of the calls of `mark`. Operations
+     * that are queued after the mark do not wait for `done`. */
     void (*mark)(struct compute *c, uint32_t number, void (*done)(void *self, uint32_t number),
                  void *self);
-    /* Waits until everything that was queued is finished and every mark has been reported. */
+    /* Waits until all queued operations are finished and all marks have been reported. Returns at
+     * once if the device has failed. */
     void (*wait)(struct compute *c);
     /* Returns ST_OK, or an error if the device or its group (group.h) has failed since `open`. A
      * failure is permanent: all results since the failure are invalid. A GPU that has failed
-     * reports no further mark; other devices do. A check after `wait` covers everything that was
-     * queued. */
+     * reports no further mark; other devices do. A check after `wait` covers all queued operations.
+     */
     enum status (*check)(struct compute *c, struct error *error);
 
     /* Repacks `source` for the device; `source` and its data are read during the call only.
-     * Requires cols to be a multiple of the type's block. Threads of the backend may take part. */
+     * Requires source->cols to be a multiple of the type's block. */
     enum status (*matrix_open)(struct compute *c, const struct compute_source *source,
                                struct compute_matrix **out);
     void (*matrix_close)(struct compute *c, struct compute_matrix *m); /* NULL is fine. */
@@ -88,20 +89,20 @@ struct compute_ops {
     enum status (*rope_open)(struct compute *c, const struct compute_rope *rope,
                              struct compute_rope_table **out);
     void (*rope_close)(struct compute *c, struct compute_rope_table *table); /* NULL is fine. */
-    /* Checks whether `attention` supports these heads and blocks. Returns ST_UNSUPPORTED with the
-     * reason. kv->base is not used. */
+    /* Returns ST_OK if `attention` supports these heads and blocks; otherwise ST_UNSUPPORTED, with
+     * the reason in *error. kv->base is not used. */
     enum status (*attention_check)(struct compute *c, const struct compute_kv *kv,
                                    uint32_t head_count, struct error *error);
 
-    /* Says that a layer of row_count rows begins. Call it before the first operation of each layer,
-     * even if a part of the layer computes fewer rows. */
+    /* Call layer_begin before the first operation of each layer, with the number of rows of the
+     * batch. */
     void (*layer_begin)(struct compute *c, uint32_t row_count);
-    /* y[i] = row ids[i] of the embedding matrix m, dequantised; y is [count × columns of m]. Writes
-     * zeros for ids that m does not have: another rank has these rows. */
+    /* Writes row ids[i] of the embedding matrix m, dequantised, to y[i]; y is [count × columns of
+     * m]. Writes zeros for ids that m does not have: another rank has these rows. */
     void (*embed)(struct compute *c, const struct compute_matrix *m, const uint32_t *ids,
                   uint32_t count, float *y);
-    /* y[i] = x[rows[i]], both of `cols` columns. Requires ascending rows, and that y does not
-     * overlap x. */
+    /* Copies x[rows[i]] to y[i]; rows of x and y have `cols` columns. Requires ascending rows, and
+     * that y does not overlap x. */
     void (*gather)(struct compute *c, const float *x, const uint32_t *rows, uint32_t count,
                    uint32_t cols, float *y);
     /* RMSNorm: a[r] = v / sqrt(mean(v²) + epsilon) * weight, where v is row rows_in[r] of x, or row
@@ -136,9 +137,9 @@ struct compute_ops {
                        const struct compute_batch *batch, const struct compute_kv *kv,
                        uint32_t head_count, float *q, float *k, const float *v);
     /* Causal attention with grouped heads over the paged cache: softmax in fp32 of scale * q·K,
-     * times V. Call it after rope_store. q is [rows × head_count * dimensions of a key]; the result
-     * is written to a, [rows × head_count * dimensions of a value]. With a latent cache, requires
-     * that `parameters` has no sinks. */
+     * times V. Call `attention` after rope_store. q is [rows × head_count * dimensions of a key];
+     * the result is written to a, [rows × head_count * dimensions of a value]. With a latent cache,
+     * requires that `parameters` has no sinks. */
     void (*attention)(struct compute *c, const struct compute_batch *batch,
                       const struct compute_kv *kv, uint32_t head_count,
                       const struct compute_attention *parameters, const float *q,

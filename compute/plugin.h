@@ -2,7 +2,7 @@
  * CUDA. device.c loads the plugin when a device name asks for a GPU; the plugin (cuda/backend.cu)
  * includes this header for struct compute_plugin. Plugins with another interface
  * (COMPUTE_PLUGIN_ABI, sizes of tables) are refused. A loaded plugin stays loaded until the process
- * ends. This part opens no devices (compute_ops.open does).
+ * ends. This part opens no devices (compute_ops.open does). Any thread.
  *
  * If the environment variable CLEAVE_CUDA_PLUGIN is set and not empty, the library is the file that
  * this variable names. Otherwise the library is libcleave-cuda.so in the folder of the executable
@@ -38,7 +38,7 @@ struct compute_plugin {
 /* Loads the library. Returns ST_NOT_FOUND if no file is found or the file cannot be read;
  * ST_MISMATCH if the file is no plugin, has another interface or lacks a function; or
  * ST_UNSUPPORTED if the file cannot be loaded, for example because a library that the plugin needs
- * is missing. *ops_out stays valid until the process ends. Any thread. */
+ * is missing. *ops_out stays valid until the process ends. */
 enum status compute_plugin_open(const struct compute_ops **ops_out, struct error *error);
 
 /* Returns true if no function is NULL in `ops` (except low_rank) and in the tables of the abilities

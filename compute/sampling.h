@@ -1,9 +1,8 @@
 /* sampling: an optional ability of a backend: the device chooses tokens itself, so that logits are
- * seldom copied to the host. Only the CUDA backend has this ability. The engine (machine/executor/)
- * calls `sample` on its thread. The device follows the rules of model/forward/sampler.h. From the
- * same logits, the device and the host choose the same token, except with top_p if a sum of weights
- * is within rounding errors of the limit. This part does not decide when an answer ends
- * (machine/answer.c does). */
+ * seldom copied to the host. The engine (machine/executor/) calls `sample` on the engine thread.
+ * The device follows the rules of model/forward/sampler.h. From equal logits, the device and the
+ * host choose the same token, except with top_p if a sum of weights is within rounding errors of
+ * the limit. This part does not decide when an answer ends. */
 #ifndef COMPUTE_SAMPLING_H
 #define COMPUTE_SAMPLING_H
 
@@ -12,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define COMPUTE_SAMPLES_MAX 256        /* Rows of one call. */
+#define COMPUTE_SAMPLES_MAX 256        /* Most rows of one call. */
 #define COMPUTE_SAMPLE_DRAW UINT32_MAX /* No forced token. */
 
 struct compute;
@@ -31,8 +30,8 @@ struct compute_edit {
 struct compute_sample {
     struct sampling sampling; /* The request's rules. */
     uint32_t position;        /* Position of the new token. */
-    /* Token that the device takes instead of a drawn token, and whose log-probability it reports;
-     * COMPUTE_SAMPLE_DRAW = draw a token. */
+    /* Token that the device reports instead of a drawn token; COMPUTE_SAMPLE_DRAW = draw a token.
+     */
     uint32_t forced_token;
     uint32_t masked_count;              /* Number of ids in `masked`. */
     uint32_t masked[SAMPLING_ENDS_MAX]; /* Ids that must not be drawn. */
@@ -43,8 +42,7 @@ struct compute_sample {
 
 /* The token of one row. */
 struct compute_sampled {
-    /* True: the host must choose the token, because the logits are so flat that the device cannot
-     * sort all candidates. */
+    /* True: the host must choose the token, because the device cannot sort all candidates. */
     bool undecided;
     struct sampled sampled;
 };

@@ -50,15 +50,15 @@ const char *compute_type_name(enum compute_type type);
 uint32_t compute_type_block_elements(enum compute_type type);
 /* Returns the bytes of a block. */
 size_t compute_type_block_bytes(enum compute_type type);
-/* Dequantises `count` elements (whole blocks) to fp32. Elements of F8_E4M3 are not multiplied by
- * their scales (struct compute_scales). */
+/* Dequantises `count` elements (whole blocks) to fp32. Requires that `source` is aligned to 2
+ * bytes. Elements of F8_E4M3 are not multiplied by scales (struct compute_scales). */
 void compute_dequantize(enum compute_type type, const void *source, size_t count, float *out);
 
 /* Scales of an F8_E4M3 matrix. All elements in a block of `rows` × `cols` elements are multiplied
  * by one scale. */
 struct compute_scales {
     const float *values; /* One per block; NULL = no scales. */
-    uint32_t rows, cols; /* Size of a block; UINT32_MAX = all rows, or all columns. */
+    uint32_t rows, cols; /* Rows and columns of a block; UINT32_MAX = all. */
     uint32_t stride;     /* Number of values from one row of blocks to the next. */
     /* Position of the matrix's first element in the first block; not 0 if a slice begins inside a
      * block. */

@@ -1,12 +1,10 @@
 /* steps: an optional ability of a backend: the device records the operations of a batch (as a CUDA
  * graph), and queues all of them at once for later batches of the same shape. A step is one batch
  * with the arrays that its operations share (token ids, rows, block tables). The device copies
- * these arrays to its memory once, instead of once for each operation. Only the CUDA backend has
- * this ability; the forward pass works without it.
+ * these arrays to its memory once, instead of once for each operation.
  *
- * The forward pass (model/forward/) calls these functions on the thread that computes (compute.h).
- * engine_open also calls `prepare` and `next_shape`, and runs steps of padding only, before that
- * thread exists. The device owns the recordings. */
+ * The forward pass (model/forward/) calls these functions, one thread at a time for each device
+ * (compute.h), and works without this ability. The device owns the recordings. */
 #ifndef COMPUTE_STEPS_H
 #define COMPUTE_STEPS_H
 
@@ -57,11 +55,11 @@ struct compute_steps_ops {
      * of quantised weights that are faster to multiply. The copies take most of the free memory. */
     void (*prepare)(struct compute *c);
     /* Stores the shape of the next decode step that the device wants to record before requests need
-     * the step: *rows_out rows (at most rows_max) with contexts of up to *tokens_out tokens.
-     * tokens_max: longest context that requests can have. *tokens_out is rounded up, so it may be
-     * greater. `index` is 0 in the first call, 1 in the second, and so on. The caller then runs a
-     * step of this shape twice, with padding only. Returns false if there are no more shapes, if
-     * recording has taken too long, or if the device has failed. */
+     * the step: *rows_out rows (at most rows_max) with contexts of up to *tokens_out tokens. The
+     * caller then runs a step of this shape twice, with padding only. tokens_max: longest context
+     * that requests can have; *tokens_out may be greater. `index` is 0 in the first call, 1 in the
+     * second call, and so on. Returns false if there are no more shapes, if recording has taken too
+     * long, or if the device has failed. */
     bool (*next_shape)(struct compute *c, uint32_t index, uint32_t rows_max, uint32_t tokens_max,
                        uint32_t *rows_out, uint32_t *tokens_out);
 };

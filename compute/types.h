@@ -1,8 +1,8 @@
 /* types: the quantised blocks of a GGUF file, and a form that all of them can be unpacked to: a
  * group of 32 elements with unsigned quants, and a scale and a minimum per 16 elements. Backends
- * call these functions when they repack weights or multiply with them; model/file/packed.c writes
- * blocks. Other code uses source.h. Any thread; no state. The functions read rows that are in
- * memory, check no sizes, and own nothing. */
+ * call these functions when they repack weights or multiply with weights; model/file/packed.c
+ * writes blocks. Any thread; no state. The functions read rows that are in memory, check no sizes,
+ * and own nothing. */
 #ifndef COMPUTE_TYPES_H
 #define COMPUTE_TYPES_H
 
@@ -193,8 +193,8 @@ struct types_group {
  * in other types. With v as in struct types_group, an element of part i is v * scale * scales[i] *
  * types_scale_factor(type) - min * mins[i]. All products are exact in fp32. */
 struct types_two_level {
-    uint16_t scale;
-    uint16_t min;       /* 0 for types without minima. */
+    uint16_t scale;     /* IEEE binary16. */
+    uint16_t min;       /* IEEE binary16; 0 for types without minima. */
     uint8_t scales[16]; /* Unsigned in Q2_K, Q4_K and Q5_K; signed in the others. */
     uint8_t mins[16];
 };

@@ -1,7 +1,7 @@
 /* answer_calls: writes a constraint of the kind "format:" (model/grammar/grammar.h) for answers in
  * a model's format. The constraint demands tool calls, content, or one of the two, after optional
- * reasoning. answer_parser.h can read every answer that follows the constraint. The gateway's text
- * threads call this part; any thread may. It owns nothing, and does not compile the constraint. */
+ * reasoning. A parser (answer_parser.h) can read every answer that follows the constraint. Any
+ * thread; no state. This part does not compile the constraint. */
 #ifndef MODEL_ANSWER_ANSWER_CALLS_H
 #define MODEL_ANSWER_ANSWER_CALLS_H
 
@@ -17,9 +17,10 @@
 struct answer_wanted {
     const json_t *tools; /* List of {"function": {name, parameters, strict}}; NULL = no calls. */
     uint32_t only_tool;  /* Index of the only tool that may be called; UINT32_MAX = any tool. */
-    bool calls_only;     /* After its reasoning, the answer has calls only. Needs `tools`. */
+    bool calls_only;     /* After the reasoning, the answer has calls only. Needs `tools`. */
     bool several_calls;  /* More than one call is allowed. Ignored in the format harmony. */
-    /* true: the arguments of every tool follow its schema. false: only those of strict tools. */
+    /* true: the arguments of every tool follow the tool's schema. false: the arguments of strict
+     * tools do. */
     bool all_schemas;
     /* Constraint that the content must follow, not of the kind "format:"; NULL = any text. */
     const char *content;

@@ -1,7 +1,7 @@
 /* answer_format: how a model writes reasoning and tool calls in its answers. The gateway finds the
  * format of a model when it opens the model, and the place where an answer begins when it has
- * rendered a chat. Any thread may call the functions, which own nothing. They render no templates
- * (model/text/chat.h) and read no answers (answer_parser.h). */
+ * rendered a chat. Any thread; no state. This part renders no templates (model/text/chat.h) and
+ * reads no answers (answer_parser.h). */
 #ifndef MODEL_ANSWER_ANSWER_FORMAT_H
 #define MODEL_ANSWER_ANSWER_FORMAT_H
 

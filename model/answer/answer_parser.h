@@ -1,16 +1,16 @@
 /* answer_parser: splits the text of an answer, which arrives in pieces, into reasoning, content and
- * tool calls. The result does not depend on where the text was cut into pieces. The gateway has a
- * parser for an answer that may have reasoning or calls, on its event loop thread. A parser does
+ * tool calls. The result does not depend on where the text was cut into pieces. The gateway opens a
+ * parser for an answer that may have reasoning or calls, on the event loop thread. A parser does
  * not check arguments against schemas, and knows no tokens.
  *
- * White space around reasoning and calls is left out, before them up to 64 bytes; in the format
- * harmony, only white space outside messages. After more than 64 bytes of white space, the
- * beginning of reasoning is not recognised, and a call needs a marker. Text that begins like a call
- * but is no call is content.
+ * White space beside calls and the markers of reasoning is left out; before a call or marker, up to
+ * 64 bytes. In the format harmony, white space inside messages stays. After more than 64 bytes of
+ * white space, the beginning of reasoning is not recognised, and a call needs a marker. Text that
+ * begins like a call but is no call is content.
  *
  * A call's text is held back until the call's name and the beginning of its arguments are known.
- * After that, the arguments are reported piece by piece as they arrive, with the control characters
- * inside their strings escaped. If the arguments are not valid JSON, have more than 128 levels or a
+ * After that, the arguments are reported piece by piece as they arrive; control characters in
+ * strings are escaped. If the arguments are not valid JSON, have more than 128 levels or a
  * number of more than 63 bytes (json_scan.h), the text from the wrong byte on is content. */
 #ifndef MODEL_ANSWER_ANSWER_PARSER_H
 #define MODEL_ANSWER_ANSWER_PARSER_H
@@ -57,7 +57,7 @@ void answer_parser_feed(struct answer_parser *p, const char *text, size_t bytes)
 /* Ends the answer: reports the text that was held back, as reasoning or content. White space at the
  * end may be left out; in the format harmony, also a header that is not complete. */
 void answer_parser_finish(struct answer_parser *p);
-/* Returns true if the text so far ends inside the reasoning. */
+/* Returns true if the text that was fed ends inside the reasoning. */
 bool answer_parser_in_reasoning(const struct answer_parser *p);
 /* Returns true if the parser needs the text of this control token. The caller must then feed the
  * text, and no text of other control tokens. */

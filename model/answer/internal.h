@@ -1,9 +1,8 @@
 /* internal: what the files of model/answer/ share: the parser's struct and functions, and the
- * interface to the families. A family is the code for one value of enum answer_tools; hermes.c is
- * that for ANSWER_TOOLS_HERMES. A family finds calls in an answer's text, and writes the texts
- * around a call's arguments for a constraint. The functions of the parser run on the thread that
- * owns the parser (answer_parser.h); functions that write constraints run on any thread. They call
- * no tools. */
+ * interface to the families. A family is the code for one value of enum answer_tools. It finds
+ * calls in an answer's text, and writes the texts around a call's arguments for a constraint. The
+ * functions of the parser run on the thread that owns the parser (answer_parser.h); functions that
+ * write constraints run on any thread. This part calls no tools. */
 #ifndef MODEL_ANSWER_INTERNAL_H
 #define MODEL_ANSWER_INTERNAL_H
 
@@ -42,10 +41,10 @@ struct answer_family {
     /* The marker before calls in a constraint. ANSWER_MARKER_NONE = an answer with calls begins
      * with "{" or "[". Not used for harmony. */
     enum answer_marker trigger;
-    /* Appends to a constraint of kind "format:" (model/grammar/grammar.h) the expressions for the
-     * text at a place of a call. `step` can read every text that they allow. tool_name is NULL
-     * except for CALL_HEAD and CALL_TAIL. several_calls: there may be more than one call. `write`
-     * NULL = the family has no calls. */
+    /* Appends to a constraint of the kind "format:" (model/grammar/grammar.h) expressions for the
+     * text at a place of a call, which `step` can read. tool_name is NULL except for CALL_HEAD and
+     * CALL_TAIL. several_calls: there may be more than one call. `write` NULL = the family has no
+     * calls. */
     void (*write)(struct text *out, const struct answer_format *format, enum call_place place,
                   const char *tool_name, bool several_calls);
 };
@@ -72,7 +71,7 @@ enum call_field { FIELD_OTHER, FIELD_NAME, FIELD_ARGUMENTS };
 /* The state of reading a call's object. All offsets count from parser_text. */
 struct call_scan {
     struct json_scan json;
-    size_t scanned;               /* Bytes read so far, including the text before the object. */
+    size_t scanned;               /* Bytes that were read, with the text before the object. */
     bool arguments_only;          /* The object is the arguments; the name came before it. */
     bool listed_names_only;       /* The name must be in options.tool_names. */
     bool call_reported;           /* ANSWER_PART_CALL has been reported. */
@@ -102,11 +101,11 @@ struct answer_parser {
     struct text held;     /* The latest text that was fed; earlier text was removed. */
     size_t used;          /* First bytes of `held` that were reported or dropped. */
     bool ended;           /* answer_parser_finish was called. */
-    bool in_reasoning;    /* The text so far ends inside the reasoning. */
+    bool in_reasoning;    /* The text that was read ends inside the reasoning. */
     int family_state;     /* State of the family. */
     size_t family_offset; /* For the family: an offset from parser_text. */
     bool calls_in_list;   /* For the family: the calls are in a JSON list. */
-    uint32_t calls;       /* Calls reported so far. */
+    uint32_t calls;       /* Calls that were reported. */
     struct call_scan call;
 };
 
@@ -131,8 +130,8 @@ bool parser_blanks_drop(struct answer_parser *p);
 /* Returns the offset of the first byte from offset `at` on that is not a blank. */
 size_t parser_blanks_skip(const struct answer_parser *p, size_t at);
 
-/* Result of a comparison. MATCH_PART = the answer has not ended, and its text from the offset on is
- * only a beginning of the wanted text. */
+/* Result of a comparison. MATCH_PART = the text from the offset on is a beginning of the wanted
+ * text, and the answer has not ended. */
 enum match { MATCH_NO, MATCH_YES, MATCH_PART };
 /* Returns whether `text` begins at offset `at`. */
 enum match parser_match(const struct answer_parser *p, size_t at, const char *text);
@@ -160,7 +159,7 @@ enum call_step {
     /* The text is no call, or its arguments are wrong; parser_text begins with the wrong byte. */
     CALL_WRONG,
 };
-/* Reads the call's text so far and reports name and arguments. */
+/* Reads the call's text up to the end of parser_text, and reports name and arguments. */
 enum call_step parser_call_step(struct answer_parser *p);
 
 #endif

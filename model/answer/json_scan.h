@@ -1,6 +1,6 @@
 /* json_scan: reads one JSON object byte by byte, and says where the object ends and whether its
- * syntax is right. Its only state is struct json_scan, which the caller owns. It reads the tool
- * calls in an answer, on the thread that parses the answer. It stores no values.
+ * syntax is right. The parser of answers (answer_parser.h) reads tool calls with this part. The
+ * caller owns struct json_scan, the only state; any thread. This part stores no values.
  *
  * Strings may contain line breaks and other control characters, although JSON does not allow them.
  * An object with more than JSON_SCAN_DEPTH open levels, or with a number of more than
@@ -36,7 +36,7 @@ struct json_scan {
     uint8_t hex_digits_left;                /* Digits that an escape \u still needs. */
     bool escape;                            /* The previous byte began an escape in a string. */
     uint8_t word_bytes;                     /* Bytes in `word`. */
-    char word[JSON_SCAN_WORD_BYTES + 1];    /* The number, true, false or null so far. */
+    char word[JSON_SCAN_WORD_BYTES + 1];    /* The beginning of a number, true, false or null. */
     uint8_t is_object[JSON_SCAN_DEPTH / 8]; /* Bit i: 1 = level i is an object; 0 = a list. */
 };
 

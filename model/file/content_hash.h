@@ -1,7 +1,7 @@
-/* content_hash: adds a model's tensor data to the digest of the model's files. gguf.c and folder.c
- * call it; any thread may, because it has no state. It opens and maps no files. Large data are read
- * only in part, mostly by a hash that is not cryptographic. So the digest shows that two models
- * differ by accident, but may not show that a person changed weights on purpose. */
+/* content_hash: adds a model's tensor data to the digest of the model's files, for gguf.c and
+ * folder.c. Any thread; no state. This part opens and maps no files. Large data are read only in
+ * part, mostly by a hash that is not cryptographic. So the digest differs if other weights are
+ * used by accident, but may be equal if a person changed weights on purpose. */
 #ifndef MODEL_FILE_CONTENT_HASH_H
 #define MODEL_FILE_CONTENT_HASH_H
 

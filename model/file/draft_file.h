@@ -1,7 +1,7 @@
 /* draft_file: opens the files of a draft model, which drafts tokens for another model (the main
- * model), and compares the vocabularies of the two models. It has no state. Machines and the
- * gateway call it at start, on the thread that then uses the struct model_file. It does not load
- * weights. */
+ * model), and compares the vocabularies of the two models. Machines and the gateway call
+ * draft_file_open, on the thread that then uses the struct model_file. This part has no state and
+ * loads no weights. */
 #ifndef MODEL_FILE_DRAFT_FILE_H
 #define MODEL_FILE_DRAFT_FILE_H
 

@@ -16,8 +16,8 @@ enum family_qk_norms {
 
 /* A family of models. */
 struct family {
-    /* Name in GGUF files (general.architecture). NULL = they have the name of another family, such
-     * as "llama" for Mistral. */
+    /* Name in GGUF files (general.architecture). NULL = GGUF files have the name of another family,
+     * such as "llama" for Mistral. */
     const char *name;
     const char *type;         /* Name in folders (model_type in config.json). */
     const char *architecture; /* Name in errors and logs (model_hyper.architecture). */

@@ -1,10 +1,9 @@
 /* folder: a model's folder in the form of Hugging Face: config.json, the tokenizer's files, and the
  * weights. The weights are in model.safetensors or, if the folder does not have that file, in the
- * files that model.safetensors.index.json names. A struct folder owns the mappings of the files and
- * finds tensors by name. The texts, tensors and digests that its functions return are valid until
- * folder_close, but an added tensor may move until folder_tensors_sort. Other files of model/file/
- * call it, on the thread that uses the struct model_file. It does not know the meaning of keys and
- * tensors. */
+ * files that model.safetensors.index.json names. A struct folder owns the mappings of the files.
+ * The texts, tensors and digests that the functions return are valid until folder_close (added
+ * tensors: only after folder_tensors_sort). Other files of model/file/ call the functions, on the
+ * thread that uses the struct model_file. This part knows no meaning of keys and tensors. */
 #ifndef MODEL_FILE_FOLDER_H
 #define MODEL_FILE_FOLDER_H
 
@@ -79,9 +78,9 @@ enum status folder_tensor_add(struct folder *f, const char *name,
  * name of another added tensor, or of a tensor of the files whose elements are not integers. */
 enum status folder_tensors_sort(struct folder *f, struct error *error);
 
-/* The two functions compute their digest at the first call; `f` owns the digest. folder_digest is
- * of all files, folder_metadata_digest of the files without tensor data. */
+/* Returns a digest of the files, which `f` owns (content_hash.h). */
 const struct digest *folder_digest(struct folder *f);
+/* Returns a digest of the files without tensor data, which `f` owns. */
 const struct digest *folder_metadata_digest(struct folder *f);
 uint64_t folder_bytes(const struct folder *f); /* Returns the size of the files with weights. */
 

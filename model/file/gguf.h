@@ -1,8 +1,8 @@
 /* gguf: maps a model's GGUF file, or its several GGUF files, and finds their metadata keys and
  * tensors (GGUF versions 2 and 3, little-endian). A struct gguf owns the mappings. The texts,
  * arrays, tensors and digests that the functions return are valid until gguf_close. Other files of
- * model/file/ call it, on the thread that uses the struct model_file. A truncated or corrupt file
- * gives an error. This part does not know the meaning of keys, and converts no tensors. */
+ * model/file/ call the functions, on the thread that uses the struct model_file. This part does not
+ * know the meaning of keys, and converts no tensors. */
 #ifndef MODEL_FILE_GGUF_H
 #define MODEL_FILE_GGUF_H
 
@@ -28,9 +28,9 @@ enum status gguf_open_memory(const void *data, size_t bytes, const char *name, s
                              struct error *error);
 void gguf_close(struct gguf *g); /* NULL is fine. */
 
-/* The two functions compute their digest at the first call; `g` owns the digest. gguf_digest is of
- * all files of the model, gguf_metadata_digest of the files without tensor data. */
+/* Returns a digest of all files of the model, which `g` owns (content_hash.h). */
 const struct digest *gguf_digest(struct gguf *g);
+/* Returns a digest of all files of the model without tensor data, which `g` owns. */
 const struct digest *gguf_metadata_digest(struct gguf *g);
 
 /* The five functions store the value of a key. They return ST_NOT_FOUND if the file does not have

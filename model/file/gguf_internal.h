@@ -1,6 +1,6 @@
-/* gguf_internal: struct gguf, and the functions that gguf.c (files, look-ups, digests),
- * gguf_parse.c (the parser) and gguf_split.c (models in several files) share. The functions run on
- * the thread that uses the struct gguf. gguf.h is the interface for other parts. */
+/* gguf_internal: struct gguf, and the functions that gguf.c, gguf_parse.c (the parser) and
+ * gguf_split.c (models in several files) share. The functions run on the thread that uses the
+ * struct gguf. gguf.h is the interface for other parts. */
 #ifndef MODEL_FILE_GGUF_INTERNAL_H
 #define MODEL_FILE_GGUF_INTERNAL_H
 
@@ -82,8 +82,8 @@ enum status gguf_split_open(struct gguf *first, const char *path, struct error *
  * *error, if there is no memory. */
 size_t gguf_tensors_index(struct gguf *g, struct error *error);
 
-/* Parses g->data, and sets the keys, the tensors, both indices and data_start. Returns ST_INVALID,
- * ST_UNSUPPORTED or ST_NO_MEMORY. The error's text does not name the file. */
+/* Parses g->data, and sets the keys, the tensors, the two indices and data_start. Returns
+ * ST_INVALID, ST_UNSUPPORTED or ST_NO_MEMORY. The error's text does not name the file. */
 enum status gguf_parse(struct gguf *g, struct error *error);
 
 /* Return the key, or the tensor, with this name; NULL = none. */

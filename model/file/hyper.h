@@ -1,7 +1,7 @@
 /* hyper: the hyper-parameters of a model (sizes, norms, rotary embedding, experts), read from the
- * keys of its files and checked. Processes that open a model read them, on the thread that uses the
+ * keys of the model's files and checked. The functions that read run on the thread that uses the
  * struct model_file. A struct model_hyper is a plain value, and any thread may read it. This part
- * reads no weights. It checks the shape of the embedding matrix, but of no other tensor. */
+ * reads no weights. Of the tensors' shapes, only the shape of the embedding matrix is checked. */
 #ifndef MODEL_FILE_HYPER_H
 #define MODEL_FILE_HYPER_H
 
@@ -14,8 +14,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* How the frequencies of the rotary embedding differ from the powers of its base, besides the
- * factor rope_freq_scale. `factor`, `low`, `high`, context_tokens and `pairs` are fields of struct
+/* How the frequencies of the rotary embedding differ from the powers of the base, besides the
+ * factor rope_freq_scale. If the files have a tensor of ROLE_ROPE_FACTORS, the frequencies are
+ * divided by the tensor's elements instead. The names in the comments are fields of struct
  * model_rope_scaling. */
 enum model_rope_kind {
     MODEL_ROPE_PLAIN, /* The frequencies do not differ. */
@@ -87,7 +88,7 @@ struct model_hyper {
     char architecture[32]; /* struct family.architecture, such as "qwen3". */
     char name[64];         /* Result of model_file_name, cut; without a name, `architecture`. */
     uint32_t layer_count;  /* Layers of the model, without draft layers. */
-    /* Draft layers in the files, whose layer numbers begin at layer_count. A draft layer predicts
+    /* Draft layers in the files; their layer numbers begin at layer_count. A draft layer predicts
      * token t + 2 from token t + 1 and the final vector (forward_final_vector) of token t
      * (DeepSeek-V3, 2024, section 2.2). cleave uses only the first draft layer. */
     uint32_t draft_layers;
@@ -133,7 +134,7 @@ struct model_hyper {
     float embedding_scale; /* Factor of the embedding; 1 = not scaled. */
     float residual_scale;  /* Factor of a result that is added to the residual stream. */
     float logit_scale;     /* Factor of the logits. */
-    float norm_offset;     /* Added to the weights of all norms. */
+    float norm_offset;     /* Added to the weights of norms. */
     float local_freq_base; /* Base in layers with MODEL_LAYER_LOCAL_BASE; 0 = no such layer. */
     uint32_t window;       /* Tokens of the attention window; 0 = no layer has a window. */
     uint8_t layer_bits[LIMIT_LAYERS]; /* OR of enum model_layer_bits, for each layer. */
@@ -157,8 +158,7 @@ static inline uint32_t model_layer_window(const struct model_hyper *h, uint32_t 
 }
 
 /* Returns true if LongRoPE's list for long contexts is used; false = the list for short contexts.
- * context_tokens_max is the longest context of the cluster. Requires MODEL_ROPE_LONG. All requests
- * use one list, because the K of a token depends on the list. */
+ * context_tokens_max is the longest context of the cluster. Requires MODEL_ROPE_LONG. */
 static inline bool model_rope_is_long(const struct model_hyper *h, uint32_t context_tokens_max)
 {
     return context_tokens_max > h->rope_scaling.context_tokens;
@@ -172,8 +172,8 @@ static inline uint32_t model_ffn_rows_all(const struct model_hyper *h)
     return e->count > 0 ? e->count * e->ffn + e->shared_ffn : h->ffn;
 }
 
-/* Returns the number of weights of the vocabulary matrix, divided by that of a layer with
- * attention. */
+/* Returns the number of weights of the vocabulary matrix, divided by the number of weights of a
+ * layer. */
 static inline double model_vocabulary_layers(const struct model_hyper *h)
 {
     const double layer =
@@ -183,8 +183,8 @@ static inline double model_vocabulary_layers(const struct model_hyper *h)
 }
 
 /* Reads the hyper-parameters of a model. Returns ST_INVALID if a key or the embedding is missing or
- * wrong, or ST_UNSUPPORTED if cleave would compute the model wrongly; the error names the key or
- * the tensor. *out is written only on success. */
+ * wrong, or ST_UNSUPPORTED if cleave would compute the model wrongly. *out is written only on
+ * success. */
 enum status model_hyper_read(const struct model_file *file, struct model_hyper *out,
                              struct error *error);
 

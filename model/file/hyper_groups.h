@@ -1,6 +1,6 @@
 /* hyper_groups: divides the layers of a model into layer groups (common/layer_groups.h) by the
- * attention windows of the layers. It has no state, and any thread may call it. The gateway,
- * machines and `cleave profile` call it. It counts no blocks. */
+ * attention windows of the layers, for all processes that count blocks. Any thread; no state. This
+ * part counts no blocks. */
 #ifndef MODEL_FILE_HYPER_GROUPS_H
 #define MODEL_FILE_HYPER_GROUPS_H
 

@@ -1,6 +1,6 @@
-/* hyper_internal: the functions that hyper.c, hyper_rope.c, hyper_experts.c, hyper_latent.c and
- * hyper_layers.c share. They find values of a model's files with keys.h, and check the values. They
- * have no state, run on the thread that calls model_hyper_read, and read no tensor data. */
+/* hyper_internal: the functions with which the files hyper*.c read values of a model's files, and
+ * check the values. The functions have no state, run on the thread that calls model_hyper_read, and
+ * read no tensor data. */
 #ifndef MODEL_FILE_HYPER_INTERNAL_H
 #define MODEL_FILE_HYPER_INTERNAL_H
 
@@ -63,9 +63,9 @@ enum status hyper_read_experts(const struct hyper_reader *r, bool experts_allowe
                                struct model_hyper *h);
 /* Reads head_count, `latent`, kv_head_count and head_dim of a model with latent attention. */
 enum status hyper_read_latent(const struct hyper_reader *r, struct model_hyper *h);
-/* Sets rope_dim and rope_neox of a model with latent attention, and multiplies attention_scale by
- * YaRN's factor. Does nothing for other models. Requires `latent`, rope_scaling and
- * attention_scale. */
+/* For a model with latent attention, sets rope_dim and rope_neox and, with YaRN, multiplies
+ * attention_scale by YaRN's factor. Does nothing for other models. Requires `latent`, rope_scaling
+ * and attention_scale. */
 enum status hyper_finish_latent(const struct hyper_reader *r, struct model_hyper *h);
 /* Reads `window`, local_freq_base and layer_bits. Requires layer_count, rope_freq_base, and the
  * family's default of local_freq_base. */

@@ -1,7 +1,7 @@
-/* json_read: parses the JSON files of a model or an adapter, and reads values from them. It has no
- * state. Readers of model files call it, on the thread that uses the files. Values and texts that
- * it finds belong to the JSON document, and are valid until the document is released. It opens no
- * files, and does not know the meaning of the names in a file. */
+/* json_read: parses the JSON files of a model or an adapter, and finds values in the documents.
+ * Readers of model files call the functions, on the thread that uses the files. Values and texts
+ * that the functions return belong to the JSON document, and are valid until the document is
+ * released. This part has no state, opens no files, and does not know the meaning of names. */
 #ifndef MODEL_FILE_JSON_READ_H
 #define MODEL_FILE_JSON_READ_H
 

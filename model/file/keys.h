@@ -1,7 +1,7 @@
 /* keys: reads the value of a hyper-parameter (a key) from a GGUF file's metadata or from a folder's
- * config.json. hyper.c and its parts, and model/forward/, call it, on the thread that uses the
- * struct model_file. It has no state and owns no memory. It does not know which values a model may
- * have. */
+ * config.json. hyper.c, its parts and model/forward/ call the functions, on the thread that uses
+ * the struct model_file. This part has no state, owns no memory, and does not know which values a
+ * model may have. */
 #ifndef MODEL_FILE_KEYS_H
 #define MODEL_FILE_KEYS_H
 

@@ -1,7 +1,7 @@
 /* mapped: the types of the texts and tensors of model files. A text or tensor is a plain value that
- * points to memory of another part. The readers in model/file/ make them; texts and tensors of a
- * model's files are valid until model_file_close. Any thread may read them. This part neither maps
- * nor frees memory. */
+ * points to memory of another part. The readers in model/file/ make texts and tensors, which are
+ * valid until model_file_close. Any thread may read the values. This part neither maps nor frees
+ * memory. */
 #ifndef MODEL_FILE_MAPPED_H
 #define MODEL_FILE_MAPPED_H
 
@@ -12,8 +12,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* A text. A NUL need not follow it; a NUL follows the names of a folder's and an adapter's
- * tensors. */
+/* A text, which need not end with a NUL. The names of a folder's or an adapter's tensors end with a
+ * NUL. */
 struct mapped_text {
     const char *text; /* NULL = there is no text. */
     size_t bytes;     /* Length, without a NUL. */

@@ -1,9 +1,9 @@
 /* model_file: a model's files in any supported format: a GGUF file, or a Hugging Face folder
  * (config.json, tokenizer.json, safetensors). A struct model_file owns the mappings of the files.
- * The tensors, texts and digests that its functions return are valid until model_file_close. The
- * processes and commands that read a model use it. Only one thread at a time may use a struct
- * model_file. This part does not load weights to a device (model/forward/weights_load.h) and does
- * not tokenize (model/text/tokenizer.h). */
+ * The tensors, texts and digests that the functions return are valid until model_file_close. Each
+ * process or command that reads a model opens a struct model_file, which only one thread at a time
+ * may use. This part does not load weights to a device (model/forward/weights_load.h) and does not
+ * tokenize (model/text/tokenizer.h). */
 #ifndef MODEL_FILE_MODEL_FILE_H
 #define MODEL_FILE_MODEL_FILE_H
 
@@ -48,12 +48,11 @@ uint32_t model_file_adapter_count(const struct model_file *file);
 const struct adapter *model_file_adapter(const struct model_file *file, uint32_t index);
 const char *model_file_adapter_name(const struct model_file *file, uint32_t index);
 
-/* Returns a digest of the metadata, the tensor tables, the tensor data and the adapters. The
- * function computes the digest at the first call, and `file` owns the digest. Of large tensor data,
- * only a part is read (content_hash.h). */
+/* Returns a digest of the metadata, the tensor tables, the tensor data and the adapters, which
+ * `file` owns. Of large tensor data, only a part is read (content_hash.h). */
 const struct digest *model_file_digest(struct model_file *file);
 /* Returns the first 64 bits of a digest of the metadata, the tensor tables and the adapters. The
- * function reads no tensor data of the model, but the whole files of the adapters. */
+ * function reads the adapters' files, but no tensor data of the model. */
 uint64_t model_file_metadata_hash(const struct model_file *file);
 /* Returns the size of the files that have the model's weights, without adapters. */
 uint64_t model_file_bytes(const struct model_file *file);

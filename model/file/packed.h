@@ -1,7 +1,7 @@
 /* packed: converts weights that a folder stores as packed integers, with scales in other tensors:
- * GPTQ, AWQ, compressed-tensors' pack-quantized and int-quantized, and gpt-oss' MXFP4. It has no
- * state. Other files of model/file/ call it, on the thread that uses the struct model_file. It does
- * not read config.json (quantization.h).
+ * GPTQ, AWQ, compressed-tensors' pack-quantized and int-quantized, and gpt-oss' MXFP4. Other files
+ * of model/file/ call the functions, on the thread that uses the struct model_file. This part has
+ * no state, and does not read config.json (quantization.h).
  *
  * For each packed matrix, packed_tensors_add adds a tensor to the folder, under the name that the
  * matrix has in a folder without packed weights. The added tensor has no data (data = NULL), and
@@ -43,15 +43,16 @@ enum status packed_tensors_add(const struct packed_settings *settings, struct fo
 /* Converts rows [first_row, first_row + row_count) of a tensor that packed_tensors_add has added.
  * In a tensor with the matrices of all experts, row r of expert e has the number e × rows + r. The
  * caller frees *out, which has the rows in the tensor's type. Returns ST_INVALID if a scale is NaN
- * or above 65504 (F16's greatest number), or if is_asymmetric is false and a zero point is not 8
- * or 128; ST_NO_MEMORY; or an error of packed_tensors_add. */
+ * or too large for F16, or if is_asymmetric is false and a zero point is not 8 or 128;
+ * ST_NO_MEMORY; or an error of packed_tensors_add. */
 enum status packed_read(const struct packed_settings *settings, const struct folder *folder,
                         const struct mapped_tensor *tensor, uint32_t first_row, uint32_t row_count,
                         void **out, struct error *error);
 
-/* If `name` has an ending that only tensors of packed matrices have, such as .qweight, writes the
- * name of the added tensor ("a.qweight" gives "a.weight") to out[0..capacity), and returns true.
- * Returns false for other names, such as "a.weight_scale", or if the result does not fit. */
+/* If `name` has an ending of the tensors of packed matrices, such as .qweight, writes the name of
+ * the added tensor ("a.qweight" gives "a.weight") to out[0..capacity), and returns true. Returns
+ * false for the endings .weight and .weight_scale, for other names, or if the result does not
+ * fit. */
 bool packed_weights_name(struct mapped_text name, char *out, size_t capacity);
 
 #endif

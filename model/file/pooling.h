@@ -1,7 +1,7 @@
 /* pooling: reads from a model's files how the vectors of a text's tokens become one embedding. In a
  * GGUF file, this is the key ARCHITECTURE.pooling_type; in a folder, the file
- * 1_Pooling/config.json. It has no state. The gateway calls it when it opens a model, on the thread
- * that uses the struct model_file. It computes no embeddings. */
+ * 1_Pooling/config.json. The gateway calls model_pooling_read when it opens a model, on the thread
+ * that uses the struct model_file. This part has no state and computes no embeddings. */
 #ifndef MODEL_FILE_POOLING_H
 #define MODEL_FILE_POOLING_H
 

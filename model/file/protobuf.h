@@ -1,7 +1,7 @@
 /* protobuf: reads the fields of a Protocol Buffers message, one after the other, without a schema.
  * A struct protobuf is a plain value that points into the message; this part allocates no memory.
- * vocabulary_sentencepiece.c calls it, on the thread that uses the struct model_file. It does not
- * know the meaning of the fields, and supports no groups (wire types 3 and 4). */
+ * vocabulary_sentencepiece.c calls the functions, on the thread that uses the struct model_file.
+ * This part does not know the meaning of fields, and supports no groups (wire types 3 and 4). */
 #ifndef MODEL_FILE_PROTOBUF_H
 #define MODEL_FILE_PROTOBUF_H
 

@@ -1,8 +1,8 @@
 /* quantization: reads how the weights of a folder are quantised: as 8-bit floats (E4M3) with scales
  * in separate tensors, or as packed weights (packed.h). The supported methods are
- * "compressed-tensors", "fp8" (Transformers' fine-grained FP8), "gptq", "awq" and "mxfp4". This
- * part has no state. model_file.c calls it, on the thread that uses the struct model_file. It
- * ignores the files' settings for quantised activations and quantised KV. */
+ * "compressed-tensors", "fp8" (Transformers' fine-grained FP8), "gptq", "awq" and "mxfp4".
+ * model_file.c calls the functions, on the thread that uses the struct model_file. This part has no
+ * state, and ignores the files' settings for quantised activations and quantised KV. */
 #ifndef MODEL_FILE_QUANTIZATION_H
 #define MODEL_FILE_QUANTIZATION_H
 
@@ -24,7 +24,7 @@ struct quantization {
     /* With 8-bit floats, the name of a tensor of scales has this ending where the name of its
      * weights has "weight": "weight_scale" or "weight_scale_inv". */
     const char *suffix;
-    struct packed_settings packed; /* How weights are packed; PACKED_NONE = they are not. */
+    struct packed_settings packed; /* How weights are packed; PACKED_NONE = not packed. */
     bool has_kv_scheme;            /* Result of model_file_has_kv_scheme. */
 };
 

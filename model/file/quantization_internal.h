@@ -1,6 +1,6 @@
-/* quantization_internal: the functions with which quantization.c (8-bit floats) and
- * quantization_packed.c (integers) read the object quantization_config of config.json. They have no
- * state, and run on the thread that uses the struct model_file. They read no tensors. */
+/* quantization_internal: the functions with which quantization.c and quantization_packed.c read the
+ * object quantization_config of config.json. The functions have no state, run on the thread that
+ * uses the struct model_file, and read no tensors. */
 #ifndef MODEL_FILE_QUANTIZATION_INTERNAL_H
 #define MODEL_FILE_QUANTIZATION_INTERNAL_H
 
@@ -26,7 +26,7 @@ static inline bool quantization_is_text(const json_t *value, const char *text)
     return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
 }
 
-/* The three functions return ST_UNSUPPORTED if a value is not supported. */
+/* The three functions below return ST_UNSUPPORTED if a value is not supported. */
 
 /* Reads the settings of the method "gptq". */
 enum status quantization_read_gptq(const struct quantization_reader *r,

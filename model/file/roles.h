@@ -1,6 +1,6 @@
 /* roles: the role that a tensor has in a model, such as the q matrix of a layer, and the names that
- * tensors of each role have in each file format. It has no state, and any thread may call it. The
- * code that finds and loads weights uses it. It reads no files and checks no shapes. */
+ * tensors of each role have in each file format, for the code that finds and loads weights. Any
+ * thread; no state. This part reads no files and checks no shapes. */
 #ifndef MODEL_FILE_ROLES_H
 #define MODEL_FILE_ROLES_H
 
@@ -12,7 +12,7 @@ enum model_role {
     ROLE_OUTPUT_NORM_BIAS,
     ROLE_OUTPUT, /* Vocabulary matrix. */
     ROLE_OUTPUT_BIAS,
-    ROLE_ROPE_FACTORS, /* Divisors of the RoPE frequencies, in place of model_rope_scaling. */
+    ROLE_ROPE_FACTORS, /* Divisors of the RoPE frequencies (enum model_rope_kind). */
     ROLE_ROPE_LONG,    /* LongRoPE's divisors for long contexts. */
     ROLE_ROPE_SHORT,   /* LongRoPE's divisors for short contexts. */
     /* ROLE_ATTENTION_NORM and all later roles are roles of a layer. */

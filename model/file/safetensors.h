@@ -1,7 +1,7 @@
 /* safetensors: reads and checks the header of one safetensors file: the type, shape and position of
  * every tensor. A struct safetensors owns the table of the tensors; their data stay in the caller's
- * mapping. folder.c and adapter.c call it, on the thread that uses the struct model_file. It maps
- * no files, reads no tensor data, and does not know which tensors a model has. */
+ * mapping. folder.c and adapter.c call the functions, on the thread that uses the struct
+ * model_file. This part maps no files, and does not know which tensors a model has. */
 #ifndef MODEL_FILE_SAFETENSORS_H
 #define MODEL_FILE_SAFETENSORS_H
 

@@ -1,7 +1,7 @@
 /* sampling_defaults: reads the values that a model's authors recommend for sampling. The values are
- * in generation_config.json of a folder, or in the keys general.sampling.* of a GGUF file. This
- * part has no state. The gateway calls it when it opens a model, on the thread that uses the struct
- * model_file. It does not apply the values to requests. */
+ * in generation_config.json of a folder, or in the keys general.sampling.* of a GGUF file. The
+ * gateway calls sampling_defaults_read when it opens a model, on the thread that uses the struct
+ * model_file. This part has no state, and does not apply the values to requests. */
 #ifndef MODEL_FILE_SAMPLING_DEFAULTS_H
 #define MODEL_FILE_SAMPLING_DEFAULTS_H
 

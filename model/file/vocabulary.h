@@ -1,8 +1,8 @@
 /* vocabulary: the tokens of a model and the settings of its tokenizer and chat template, in one
- * form for all file formats. The struct model_file owns the struct vocabulary, which does not
- * change after vocabulary_read.h has filled it; its texts are valid until model_file_close.
- * model/text/ reads it when it opens a tokenizer or chat template. This part finds no tokens by
- * their text and does not tokenize (model/text/tokenizer.h does). */
+ * form for all file formats. The struct model_file owns the struct vocabulary; the texts are valid
+ * until model_file_close. A struct vocabulary does not change after it has been read
+ * (vocabulary_read.h), so any thread may read it. model/text/ opens tokenizers and chat templates
+ * from it. This part finds no tokens by their text and does not tokenize. */
 #ifndef MODEL_FILE_VOCABULARY_H
 #define MODEL_FILE_VOCABULARY_H
 
@@ -39,9 +39,9 @@ enum vocabulary_prefix {
     VOCABULARY_PREFIX_NONE,         /* Before no part. */
     VOCABULARY_PREFIX_ALWAYS,       /* Before each part. */
     VOCABULARY_PREFIX_UNLESS_BLANK, /* Before each part that does not begin with a blank. */
-    /* Only before the first part, and only if this part does not begin with a blank. */
+    /* Before a part at the beginning of the text, unless this part begins with a blank. */
     VOCABULARY_PREFIX_FIRST,
-    VOCABULARY_PREFIX_BEGIN, /* Only before the first part. */
+    VOCABULARY_PREFIX_BEGIN, /* Before a part at the beginning of the text. */
 };
 
 /* A step that changes a text before it is divided into words. */

@@ -1,7 +1,8 @@
 /* adapters: loads a model's low-rank adapters (model/file/adapter.h) to the device, and adds their
- * products to the products of the weights. struct model owns the loaded matrices. adapters_load and
- * adapters_unload run on the thread that opens or closes the model, adapters_add on the threads of
- * the forward pass (forward_state.h). This part does not open the adapters' folders. */
+ * products to the products of the weights. struct model owns the loaded matrices. model_open
+ * calls adapters_load, and model_close calls adapters_unload. The forward pass calls adapters_add,
+ * for several lanes on several threads (forward_state.h). This part does not open the adapters'
+ * folders. */
 #ifndef MODEL_FORWARD_ADAPTERS_H
 #define MODEL_FORWARD_ADAPTERS_H
 
@@ -11,11 +12,10 @@ struct forward;
 struct forward_lane;
 
 /* Loads the part of each adapter of l->file that belongs to the stage's layers and to the rank's
- * slice. Does nothing if the file has no adapters. Returns ST_UNSUPPORTED if the device or the
- * model cannot have adapters, if the rank of an adapter is out of range, or if adapters cannot
- * change one of the matrices (such as a gate of experts); ST_INVALID if a matrix has a wrong shape
- * or the model lacks a layer of an adapter; or ST_NO_MEMORY. After an error, adapters_unload frees
- * the memory. */
+ * slice. Returns ST_UNSUPPORTED if the device or the model cannot have adapters, if the rank of an
+ * adapter is out of range, or if adapters cannot change one of the matrices (such as a gate of
+ * experts); ST_INVALID if a matrix has a wrong shape or the model lacks a layer of an adapter;
+ * ST_NO_MEMORY; or an error of the device. After an error, adapters_unload frees the memory. */
 enum status adapters_load(const struct loader *l);
 void adapters_unload(struct model *m); /* Frees the adapters of all layers. */
 

@@ -1,11 +1,11 @@
 /* forward_state: the internal state of the forward pass, for the files of model/forward/. Other
- * folders use model.h. struct forward owns its workspace. It does not own the weights (weights.h),
- * the KV-cache, or the arrays of struct forward_batch.
+ * folders use model.h. struct forward owns the workspace, but not the weights (weights.h), the
+ * KV-cache, or the arrays of struct forward_batch.
  *
  * A lane is a range of consecutive rows of a batch, with the memory for computing these rows. A
  * batch has one lane, or several if this is faster (compute_lanes_ops.pick). The functions run on
- * the thread that uses the struct forward. If a batch has several lanes, a worker thread of the
- * device computes each lane, and the lanes wait for each other once per layer.
+ * the thread that uses the struct forward. If a batch has several lanes, compute_lanes_ops.run
+ * calls the functions for each lane, and the lanes wait for each other once per layer.
  *
  * The residual stream is the row of `hidden` numbers to which each layer adds the results of its
  * attention and of its feed-forward. */
@@ -80,7 +80,7 @@ struct forward {
     float *q;             /* [rows_max × q width] queries of a layer. */
     float *tail_residual; /* [logits_max × hidden] rows of `residual` whose logits are wanted. */
     uint32_t *tail_rows;  /* [logits_max] numbers of the rows in tail_residual. */
-    uint32_t tail_count;  /* Rows in tail_residual after the last batch; 0 = it is not used. */
+    uint32_t tail_count;  /* Rows in tail_residual of the last batch; 0 = none. */
     float *tail_q;        /* [logits_max × q width] queries of the rows in tail_residual. */
     /* [rows_max × hidden] the branch: the result of attention or of the feed-forward before
      * forward_branch_add. NULL = results are added to the residual stream at once. */
@@ -94,7 +94,7 @@ struct forward {
     /* [rows_max] token ids as row numbers of the rank's slice of the embedding; NULL = the stage
      * has one rank. */
     uint32_t *slice_ids;
-    uint32_t vocab_counts[MODEL_RANKS_MAX]; /* vocab_count of each rank, if there are several. */
+    uint32_t vocab_counts[MODEL_RANKS_MAX]; /* vocab_count of each of several ranks. */
     const uint32_t *token_ids; /* Token ids of the last batch: the caller's, or slice_ids. */
     const float *finals;       /* forward_batch.finals of the last batch. */
     /* Copy of the logits for the host; NULL = the host reads the device's memory, or there are no
@@ -193,7 +193,8 @@ void forward_latent_qkv(struct forward *f, struct forward_lane *lane,
 void forward_latent_output(struct forward *f, struct forward_lane *lane,
                            const struct forward_layer *layer, uint32_t row_count);
 /* Computes the rest of a layer, from attention on. Requires that K and V of all rows of the batch
- * are in the cache. tail: only rows whose logits are wanted are computed, into tail_residual. */
+ * are in the cache. tail: true = computes only the rows whose logits are wanted, into
+ * tail_residual. */
 void forward_lane_finish(struct forward *f, struct forward_lane *lane,
                          const struct forward_layer *layer, const struct forward_batch *batch,
                          bool tail);

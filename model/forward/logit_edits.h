@@ -1,12 +1,11 @@
 /* logit_edits: the part of a request's sampling rules that changes logits before a token is drawn.
- * The edits depend only on the request's rules and tokens, and not on earlier calls. A machine's
- * engine uses it. Only one thread at a time may use a struct logit_editor. This part draws no
+ * The edits depend on the request's rules and tokens, and not on earlier calls. A machine's engine
+ * calls the functions. Only one thread at a time may use a struct logit_editor. This part draws no
  * tokens (sampler.h).
  *
- * The sampling rules are applied in this order, which gives the same result as vLLM's order. This
- * part does steps 1 and 2:
- *   1. Tokens that are not allowed are excluded. So is the last token of a forbidden sequence whose
- *      other tokens end the answer. Biases are added.
+ * The sampling rules are applied in this order. This part does steps 1 and 2:
+ *   1. Tokens that are not allowed are excluded. If the answer ends with all tokens of a forbidden
+ *      sequence except the last one, this last token is excluded. Biases are added.
  *   2. repetition_penalty, frequency_penalty and presence_penalty are applied.
  *   3. Tokens that the request's grammar forbids are excluded, and end tokens while the answer is
  *      shorter than output_tokens_min.
@@ -42,9 +41,9 @@ static inline bool logit_edits_wanted(const struct sample_context *context)
 }
 
 /* Computes the edits of one row. masked[0..masked_count) are the end tokens that step 3 will
- * exclude. They are not excluded here, and count only for the next rule. If the rules and `masked`
- * together would exclude all tokens, the function ignores allowed tokens and forbidden sequences.
- * Requires valid rules (token_rules_check). */
+ * exclude; the edits do not exclude them. If the rules and `masked` together would exclude all
+ * tokens, the function ignores allowed tokens and forbidden sequences. Requires valid rules
+ * (token_rules_check). */
 void logit_edits_make(struct logit_editor *editor, const struct sampling *sampling,
                       const struct sample_context *context, const uint32_t *masked,
                       uint32_t masked_count, struct logit_edits *out);

@@ -27,7 +27,8 @@ struct model_options {
     /* The rank, and the number of ranks (shard.h); 0, 0 = whole layers. */
     uint32_t rank, rank_count;
     /* true: load the first draft layer (model_hyper.draft_layers), as a model of one layer. The
-     * fields first_layer to rank_count then refer to this model, and its batches have `finals`. */
+     * fields first_layer to rank_count then refer to the model of one layer, whose batches need
+     * forward_batch.finals. */
     bool draft_layer;
     /* Longest context; 0 = model_hyper.context_tokens. A number above LIMIT_CONTEXT_TOKENS counts
      * as LIMIT_CONTEXT_TOKENS. */
@@ -68,9 +69,9 @@ struct model_kv {
 
 struct forward;
 
-/* Prepares a GPU for its first batch, and records decode steps (CUDA graphs) if the device can.
- * Does nothing on other devices. Call it once, before the first forward_run. It does not change the
- * content of the KV-cache. compute_ops.check reports failures. */
+/* Prepares a device that records steps (compute_ops.steps) for its first batch; does nothing on
+ * other devices. Call forward_prepare once, before the first forward_run. The content of the
+ * KV-cache does not change. compute_ops.check reports failures. */
 void forward_prepare(struct forward *f, const struct model_kv *kv);
 
 /* Opens a workspace for batches of at most rows_max rows and logits_max rows of logits. The caller
@@ -80,9 +81,8 @@ enum status forward_open(const struct model *m, uint32_t rows_max, uint32_t logi
                          struct forward **out, struct error *error);
 void forward_close(struct forward *f); /* NULL is fine. */
 
-/* One batch. All arrays belong to the caller. forward_run uses them only during the call, except
- * that a device with a queue uses `activations` until its operations are finished
- * (compute_ops.mark). */
+/* One batch. All arrays belong to the caller. forward_run uses the arrays during the call; a device
+ * with a queue uses `activations` until the operations are finished (compute_ops.mark). */
 struct forward_batch {
     /* [batch.row_count] ids of the tokens. Only the stage with the first layer reads them. */
     const uint32_t *token_ids;
@@ -104,14 +104,14 @@ struct forward_batch {
     /* true: the logits of forward_run and forward_logits stay in device memory, and *logits_out is
      * a device address. No effect if the host can read the device's memory. */
     bool logits_stay;
-    /* forward_run calls this function, on its own thread, when K and V of all rows are stored for
-     * layer `layer`, counted from the model's first layer; on a device with a queue, when they are
-     * queued (compute_ops.mark). NULL = no calls. */
+    /* forward_run calls this function, on the thread of forward_run, when K and V of all rows are
+     * stored for layer `layer`, counted from the model's first layer. A device with a queue may
+     * store K and V later (compute_ops.mark). NULL = no calls. */
     void (*layer_done)(void *self, uint32_t layer);
     void *layer_done_self; /* First argument of layer_done. */
-    /* If *abandon is true before a layer, the pass ends. Any thread may set it during the pass.
-     * NULL = the pass does not end early. No effect on a device that records steps, or with several
-     * ranks. */
+    /* If *abandon is true before a layer, the pass ends. Any thread may set *abandon during the
+     * pass. NULL = the pass does not end early. No effect on a device that records steps, or with
+     * several ranks. */
     const atomic_bool *abandon;
 };
 
@@ -125,7 +125,8 @@ struct forward_batch {
  * With several ranks (model_options.rank_count), all ranks must make equal calls of forward_run and
  * forward_logits in the same order, with workspaces of equal sizes. Requires that the devices have
  * joined (compute_group_ops.join). The KV-cache of a rank has only the KV heads of its slice. If
- * another rank dies, the results are invalid, and compute_ops.check reports the failure. */
+ * the process of another rank ends, the results are invalid, and compute_ops.check reports the
+ * failure. */
 bool forward_run(struct forward *f, const struct forward_batch *batch, const struct model_kv *kv,
                  const float **logits_out);
 

@@ -1,7 +1,6 @@
-/* sampler: chooses one token from one row of logits in host memory. Its numbers depend only on the
- * arguments, so equal logits give equal tokens on any machine. A machine's engine calls it for rows
- * that the device does not sample. It has no state, and any thread may call it. It does not decide
- * when an answer ends. */
+/* sampler: chooses one token from one row of logits in host memory. Equal arguments give equal
+ * results on any CPU. A machine's engine calls the functions for rows that the device does not
+ * sample. Any thread; no state. This part does not decide when an answer ends. */
 #ifndef MODEL_FORWARD_SAMPLER_H
 #define MODEL_FORWARD_SAMPLER_H
 
@@ -19,9 +18,9 @@ void sampler_draw(const struct sampling *sampling, const float *logits, uint32_t
                   uint32_t position, const uint32_t *masked, uint32_t masked_count, float *scratch,
                   struct sampled *out);
 
-/* Copies the logits to row_out[0..vocab), and lowers those of tokens that are not allowed, so that
- * sampler_draw draws only allowed tokens. row_out may be `logits`. Token `id` is allowed if bit
- * id % 32 of allowed[id / 32] is 1. Requires an allowed token. */
+/* Copies the logits to row_out[0..vocab), and lowers the logits of tokens that are not allowed, so
+ * that sampler_draw draws only allowed tokens. row_out may be `logits`. Token `id` is allowed if
+ * bit id % 32 of allowed[id / 32] is 1. Requires an allowed token. */
 void sampler_mask(const float *logits, uint32_t vocab, const uint32_t *allowed, float *row_out);
 
 /* Computes the log-probability of token `id`, and finds the `logprobs` most likely tokens (at most

@@ -1,9 +1,9 @@
 /* shard: computes which slice of every layer a rank has (tensor parallelism; Shoeybi et al. 2019,
  * Megatron-LM, section 3). A slice has some heads of q, k and v, with their columns of attention's
  * output matrix; some rows of gate and up, with their columns of down; some whole experts; and some
- * rows of the embedding and of the vocabulary matrix. Machines use it to plan stages, and
- * model/forward/ to load them. It has no state, and any thread may call it. It loads no weights and
- * knows no device. */
+ * rows of the embedding and of the vocabulary matrix. Machines plan stages with this part, and
+ * model/forward/ loads slices. Any thread; no state. This part loads no weights and knows no
+ * device. */
 #ifndef MODEL_FORWARD_SHARD_H
 #define MODEL_FORWARD_SHARD_H
 
@@ -38,7 +38,7 @@ struct model_shard {
 /* Computes the slice of rank `rank`, from 0 to rank_count - 1. rank 0 with rank_count 0 = whole
  * layers. Returns ST_INVALID if `rank` is out of range, if rank_count is above MODEL_RANKS_MAX, or
  * if there are more ranks than KV heads (with latent attention, query heads), quantisation blocks
- * in a row of down, experts, or tokens in the vocabulary. */
+ * in a row of a `down` matrix, experts, or tokens in the vocabulary. */
 enum status model_shard_compute(const struct model_hyper *hyper, uint32_t rank, uint32_t rank_count,
                                 struct model_shard *out, struct error *error);
 

@@ -1,7 +1,7 @@
 /* weights: struct model, which owns the matrices and vectors of one stage, or of a rank's slice of
- * a stage, in device memory. The files of model/forward/ use it; model.h is the interface for other
- * folders. It does not change after model_open, so any thread may read it. It does not have the
- * KV-cache or the activations (forward_state.h). Sizes of matrices are [rows × columns]. */
+ * a stage, in device memory. This header is for the files of model/forward/; other folders use
+ * model.h. A struct model does not change after model_open, so any thread may read it. The KV-cache
+ * and the activations are elsewhere (forward_state.h). Sizes of matrices are [rows × columns]. */
 #ifndef MODEL_FORWARD_WEIGHTS_H
 #define MODEL_FORWARD_WEIGHTS_H
 

@@ -1,8 +1,8 @@
 /* weights_load: copies tensors from a model's files to the device. compute_ops.matrix_open repacks
- * matrices; all vectors (norms, biases) become fp32, and share one allocation of device memory. The
- * functions check shapes and types; the text of an error names the tensor. model_open and its parts
- * call them, on the thread of model_open. struct model owns the loaded matrices and vectors. This
- * part does not decide which tensors a model needs. */
+ * matrices; vectors (norms, biases) become fp32, and share one allocation of device memory. The
+ * functions check shapes and types. model_open and its parts call the functions, on the thread of
+ * model_open. struct model owns the loaded matrices and vectors. This part does not decide which
+ * tensors a model needs. */
 #ifndef MODEL_FORWARD_WEIGHTS_LOAD_H
 #define MODEL_FORWARD_WEIGHTS_LOAD_H
 
@@ -12,7 +12,7 @@
 struct loader {
     const struct model_file *file;
     struct model *m;     /* The model that is being opened. */
-    struct error *error; /* Receives the errors of all functions. */
+    struct error *error; /* Receives the errors. */
     float *host_vector;  /* Host memory for the model's longest vector. */
 };
 

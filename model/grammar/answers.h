@@ -9,9 +9,9 @@
 
 #include "model/grammar/grammar.h"
 
-/* Memory of compiled constraints above which the cache takes no new constraint. (It also takes at
- * most 4096 constraints.) To make room, the cache frees constraints that no open answer uses, the
- * least recently used first. Constraints in use may grow beyond the limit. */
+/* Memory of compiled constraints above which the cache takes no new constraint. The cache has at
+ * most 4096 constraints. To make room, it frees constraints that no open answer uses, the least
+ * recently used first. Constraints in use may grow beyond the limit. */
 #define GRAMMAR_CACHE_BYTES (256u << 20)
 
 struct grammar_cache;
@@ -42,9 +42,9 @@ bool grammar_cache_ended(struct grammar_cache *cache);
 
 struct grammar_answer;
 
-/* Opens an answer of the constraint `text` (`bytes` bytes), after grammar_cache_prepare. `tokens`
- * are the tokens that a resumed answer already has, which are copied; token_count 0 = none. The
- * cache keeps the constraint until the answer is closed. If cache is NULL or does not have the
+/* Opens an answer of the constraint `text` (`bytes` bytes). Call it after grammar_cache_prepare.
+ * `tokens` are the tokens that a resumed answer already has, and are copied; token_count 0 = none.
+ * The cache keeps the constraint until the answer is closed. If cache is NULL or does not have the
  * constraint, the answer opens, but grammar_answer_mask fails. Returns ST_NO_MEMORY on failure. */
 enum status grammar_answer_open(struct grammar_cache *cache, const char *text, uint32_t bytes,
                                 const uint32_t *tokens, uint32_t token_count,
@@ -57,15 +57,15 @@ void grammar_answer_add(struct grammar_answer *answer, uint32_t token);
 /* The functions below may wait for the compilation, if it has not ended. */
 
 /* Adds a drafted token after the answer and its earlier drafted tokens. Returns false, and adds
- * nothing, if the constraint does not allow the token, if memory is short, or after an error.
- * Requires less than LIMIT_DRAFT_TOKENS drafted tokens. */
+ * nothing, if the constraint does not allow the token, or on an error. Requires less than
+ * LIMIT_DRAFT_TOKENS drafted tokens. */
 bool grammar_answer_draft_add(struct grammar_answer *answer, uint32_t token);
 void grammar_answer_draft_drop(struct grammar_answer *answer); /* Removes all drafted tokens. */
 /* Returns what must follow the answer and its drafted tokens, as grammar_run_forced does;
- * GRAMMAR_FORCED_NONE also after an error. */
+ * GRAMMAR_FORCED_NONE also on an error. */
 enum grammar_forced grammar_answer_forced(struct grammar_answer *answer, uint32_t *token_out);
-/* Returns true if the token may follow the answer and its drafted tokens; false also if memory is
- * short, or after an error. */
+/* Returns true if the token may follow the answer and its drafted tokens; false also on an error.
+ */
 bool grammar_answer_allows(struct grammar_answer *answer, uint32_t token);
 /* Returns grammar_run_shape after the answer and its drafted tokens; 0 after an error. */
 uint32_t grammar_answer_shape(struct grammar_answer *answer);

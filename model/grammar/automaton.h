@@ -1,7 +1,7 @@
-/* automaton: a finished automaton over bytes. It owns the nodes of a builder (builder.h), checked
- * and simplified, and the classes of bytes that all nodes treat alike. grammar.c and dfa.c make it.
- * It does not change after automaton_finish, so any thread may read it. It does not follow a text
- * (stepper.h). */
+/* automaton: a finished automaton over bytes. A struct automaton owns the nodes of a builder
+ * (builder.h), checked and simplified, and the classes of bytes that all nodes treat alike.
+ * grammar.c and dfa.c make automatons. An automaton does not change after automaton_finish, so any
+ * thread may read it. This part does not follow a text (stepper.h). */
 #ifndef MODEL_GRAMMAR_AUTOMATON_H
 #define MODEL_GRAMMAR_AUTOMATON_H
 

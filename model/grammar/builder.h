@@ -1,7 +1,7 @@
 /* builder: an automaton over bytes while it is built. A struct builder owns the automaton's nodes
- * and rules. The files of model/grammar/ call it, on the thread that compiles the constraint. A
- * fragment is a part of the automaton with one start and one end. A rule is a fragment that
- * fragments can call.
+ * and rules. The files of model/grammar/ call the functions, on the thread that compiles the
+ * constraint. A fragment is a part of the automaton with one start and one end. A rule is a
+ * fragment that fragments can call.
  *
  * The builder keeps the first error in `status` and `error`. After an error the functions may still
  * be called, but their results are meaningless. The builder does not check that a rule ends, or
@@ -59,7 +59,7 @@ struct builder {
     uint32_t node_count, node_capacity;
     struct rule *rules;
     uint32_t rule_count, rule_capacity;
-    uint32_t dfa_work;  /* Work of dfa.h so far, in visited states; at most DFA_WORK_MAX. */
+    uint32_t dfa_work;  /* States that the functions of dfa.h have visited (DFA_WORK_MAX). */
     enum status status; /* The first error; ST_OK = none. */
     struct error error; /* Text of the first error. */
 };
@@ -85,7 +85,7 @@ uint32_t builder_rule_add(struct builder *b);
 /* Sets the rule's body. */
 void builder_rule_define(struct builder *b, uint32_t rule, struct fragment body);
 
-/* The functions fragment_… return a fragment for the texts that their comment names. */
+/* The functions fragment_… return a fragment for the texts that the comment names. */
 struct fragment fragment_empty(struct builder *b); /* The empty text. */
 struct fragment fragment_never(struct builder *b); /* No text. */
 /* The text of these `count` bytes. */

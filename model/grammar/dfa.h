@@ -1,7 +1,7 @@
 /* dfa: small deterministic automata over bytes, for texts that satisfy two patterns, or one pattern
- * and not another. The caller owns each struct dfa. The files schema_*.c call it on the thread that
- * compiles a constraint, for the inside of JSON strings in SPELLING_JSON (builder.h). It does not
- * parse patterns.
+ * and not another. The caller owns each struct dfa. The files schema_*.c call the functions on the
+ * thread that compiles a constraint, for the inside of JSON strings in SPELLING_JSON (builder.h).
+ * This part does not parse patterns.
  *
  * A function that fails records the error in the builder `errors` and returns NULL. NULL is fine as
  * an argument: a function that returns a dfa then returns NULL; another function treats NULL as a

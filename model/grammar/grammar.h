@@ -5,10 +5,9 @@
  * is too large, or that the automaton cannot honour exactly, is refused with an error that names
  * the reason.
  *
- * The gateway compiles constraints only to check them; machines compile and follow them
- * (answers.h). One thread at a time may use a grammar and its runs. A grammar_vocabulary does not
- * change once it is open: any thread may read it. The state of a run depends only on the constraint
- * and the answer's bytes. This part does not sample, and it knows no requests. */
+ * The gateway compiles constraints to check them; machines compile and follow constraints
+ * (answers.h). One thread at a time may use a grammar and its runs. An open grammar_vocabulary does
+ * not change: any thread may read it. This part does not sample, and knows no requests. */
 #ifndef MODEL_GRAMMAR_GRAMMAR_H
 #define MODEL_GRAMMAR_GRAMMAR_H
 
@@ -101,17 +100,17 @@ enum status grammar_run_token(struct grammar_run *run, uint32_t id, struct error
 /* Gives the run the answer of `from`, which must be a run of the same grammar. */
 void grammar_run_copy(struct grammar_run *run, const struct grammar_run *from);
 
-/* What must follow the answer so far. The certain text is the bytes, at most 64, that must follow
- * because at each of them no other byte may follow, and the answer may not end. */
+/* What must follow the answer. The certain text is the text, of at most 64 bytes, with which every
+ * continuation of the answer begins. This text ends where the answer may end. */
 enum grammar_forced {
-    GRAMMAR_FORCED_NONE, /* There is no certain text, or no token begins it. */
-    GRAMMAR_FORCED_TEXT, /* A token begins the certain text, but other tokens may be as good. */
-    /* A token begins the certain text and ends before its last byte, and another token begins the
-     * rest of the text. */
+    GRAMMAR_FORCED_NONE, /* No token is a beginning of the certain text. */
+    GRAMMAR_FORCED_TEXT, /* A token is a beginning of the certain text; others may be as good. */
+    /* A token is a beginning of the certain text without its last byte, and another token is a
+     * beginning of the rest of the text. */
     GRAMMAR_FORCED_TOKEN,
 };
 
-/* Finds what must follow. *token_out is the longest such token, and is not set for
+/* Finds what must follow. Stores the longest such token in *token_out, except with
  * GRAMMAR_FORCED_NONE. Requires a vocabulary. Returns ST_TOO_LARGE or ST_NO_MEMORY, as
  * grammar_run_bytes does. */
 enum status grammar_run_forced(struct grammar_run *run, enum grammar_forced *forced_out,
@@ -122,7 +121,7 @@ enum status grammar_run_forced(struct grammar_run *run, enum grammar_forced *for
  * different bytes may follow, or memory is short. */
 uint32_t grammar_run_shape(struct grammar_run *run);
 
-/* Returns true if the answer may end after the bytes so far. */
+/* Returns true if the answer may end now. */
 bool grammar_run_may_end(const struct grammar_run *run);
 
 /* Number of 32-bit words in a mask: bit id % 32 of word id / 32 is 1 if token `id` may follow. */

@@ -57,7 +57,7 @@ struct mask_entry {
 
 struct grammar_run {
     struct grammar *grammar;
-    uint32_t state;                      /* The stepper's state after the answer so far. */
+    uint32_t state;                      /* The stepper's state after the answer. */
     struct grammar_run *next, *previous; /* Neighbours in the list of the grammar's runs. */
 };
 

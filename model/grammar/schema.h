@@ -1,6 +1,6 @@
 /* schema: what the files schema*.c share to compile a JSON schema into rules of a builder
- * (builder.h). They run on the thread that compiles the constraint, and record errors in the
- * builder. They do not check finished documents.
+ * (builder.h). The functions run on the thread that compiles the constraint, and record errors in
+ * the builder. This part does not check finished documents.
  *
  * A conjunction is a set of subschemas that one value must satisfy together. There is one rule for
  * each conjunction. schema.c finds the conjunctions ($ref, allOf, anyOf, oneOf), and the other
@@ -59,7 +59,7 @@ struct schema {
     const char *place;       /* What errors call the whole schema, such as "#". */
     bool old_draft;          /* Draft 7 or older: the keywords beside $ref are ignored. */
     unsigned depth;          /* Nested calls of schema_rule. */
-    uint32_t work;           /* Conjunctions so far. */
+    uint32_t work;           /* Number of compiled conjunctions. */
     struct memo *memo[1024]; /* Hash table from a conjunction to its rule. */
     struct block *blocks;    /* Memory of schema_allocate. */
     /* Number + 1 of the rule for white space, and of the rule for any string; 0 = not made yet. */

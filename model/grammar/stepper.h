@@ -3,8 +3,8 @@
  * States and stacks have numbers; equal states have equal numbers, and equal stacks have equal
  * numbers.
  *
- * A struct stepper owns its states. The files of model/grammar/ use it; one thread at a time may
- * use a stepper. The memory of the states is limited: when a function returns STEPPER_FULL, the
+ * A struct stepper owns its states. The files of model/grammar/ use steppers; one thread at a time
+ * may use a stepper. The memory of the states is limited: when a function returns STEPPER_FULL, the
  * caller can call stepper_compact, which forgets the states that the caller does not need, and try
  * again. This part knows no tokens. */
 #ifndef MODEL_GRAMMAR_STEPPER_H
@@ -23,7 +23,7 @@
 /* True for the three numbers above. */
 #define STEPPER_FAILED(state) ((state) >= STEPPER_NO_MEMORY)
 
-#define STACK_OPEN  0u /* The calls below are not known; a place at its rule's end stays there. */
+#define STACK_OPEN  0u /* The open calls are not known; a place at its rule's end stays there. */
 #define STACK_EMPTY 1u /* No call is open: the end of the rule is the end of the text. */
 
 struct place {
@@ -55,10 +55,7 @@ struct stepper_state {
 
 struct stepper {
     const struct automaton *automaton;
-    /* Limit of the stepper's memory. Two things may exceed it: the hash tables, which grow without
-     * a check, and `successors`, which takes sizeof(struct stepper_state) more for each state than
-     * stepper_bytes counts. */
-    size_t bytes_max;
+    size_t bytes_max; /* Limit of stepper_bytes, which the hash tables may exceed. */
     struct place *places;
     uint32_t place_count, place_capacity;
     struct stepper_state *states;
@@ -82,7 +79,7 @@ struct stepper {
  * false if there is no memory or bytes_max is too small. */
 bool stepper_open(struct stepper *m, const struct automaton *a, size_t bytes_max);
 void stepper_done(struct stepper *m);          /* Frees the memory. A stepper of zeros is fine. */
-size_t stepper_bytes(const struct stepper *m); /* Returns the counted bytes; see bytes_max. */
+size_t stepper_bytes(const struct stepper *m); /* Returns the bytes of memory, about. */
 
 /* The functions from stepper_start to stepper_step return a state, or a number for which
  * STEPPER_FAILED is true. */

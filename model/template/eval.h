@@ -1,8 +1,8 @@
 /* eval: executes a compiled template (tree.h) on values (value.h): expressions, statements, scopes
  * of variables, calls of macros, functions, methods, filters and tests. The files of
- * model/template/ call it, on the thread that calls template_render. All memory belongs to the
- * rendering (struct run). A function that fails ends the rendering with run_fail, and does not
- * return. This part does not parse templates (tree.h). */
+ * model/template/ call the functions, on the thread that calls template_render. All memory belongs
+ * to the rendering (struct run). A function that fails ends the rendering with run_fail, and does
+ * not return. This part does not parse templates (tree.h). */
 #ifndef MODEL_TEMPLATE_EVAL_H
 #define MODEL_TEMPLATE_EVAL_H
 
@@ -106,7 +106,7 @@ bool test_apply(struct run *r, uint32_t number, struct value name, struct value 
 struct value method_call(struct run *r, const struct method *m, const struct arguments *a);
 /* Returns the current item of a cycler. */
 struct value cycler_current(struct run *r, const struct map *state);
-/* Returns true if the value has a method with this name. Requires another kind than LOOP. */
+/* Returns true if the value, of a kind other than LOOP, has a method with this name. */
 bool has_method(struct value of, struct value name);
 
 /* Takes the value and the arguments of a filter, and returns the new value. */

@@ -1,10 +1,10 @@
 /* template: compiles and renders chat templates, which are written in the language of Python's
- * jinja2, with the settings, filters and functions that Hugging Face's transformers adds (such as
- * trim_blocks, tojson, raise_exception and strftime_now). A template is treated as hostile input:
- * steps, depth, output and memory are limited, and a template can read only its variables.
+ * jinja2, with the settings, filters and functions that Hugging Face's transformers adds. Templates
+ * are hostile input: steps, depth, output and memory are limited, and a template can read only its
+ * variables.
  *
- * model/text/chat.c uses it. A compiled template does not change, so any number of threads may
- * render it at the same time. This part reads no files, and does not know messages or tokens. */
+ * model/text/chat.c calls the functions. A compiled template does not change, so several threads
+ * may render one template at once. This part reads no files, and knows no messages or tokens. */
 #ifndef MODEL_TEMPLATE_TEMPLATE_H
 #define MODEL_TEMPLATE_TEMPLATE_H
 
@@ -37,7 +37,7 @@ struct template_range {
 struct template_output {
     char *text;                    /* The rendered text, followed by a NUL. */
     size_t bytes;                  /* Bytes of `text` without the NUL. */
-    struct template_range *inputs; /* [input_count], in ascending order, without overlap. */
+    struct template_range *inputs; /* [input_count] in ascending order, without overlap. */
     size_t input_count;
 };
 
@@ -52,10 +52,11 @@ void template_close(struct template *t);
 
 /* Renders the template. Its variables are the members of the JSON objects `inputs` and `settings`
  * (NULL = no variables); a member of `inputs` hides a member of `settings`. out->inputs lists the
- * bytes that come from `inputs`, except the usual values of a key "role", such as "user". `now` is
- * the time that strftime_now formats. The caller frees *out with template_output_done. Returns
- * ST_INVALID if the template fails or raises an exception, with the line in the error's text;
- * ST_TOO_LARGE if a limit is exceeded; ST_NO_MEMORY. *out is set only if the status is ST_OK. */
+ * bytes that come from `inputs`, except the usual values of a key "role", such as "user". It also
+ * lists bytes that escaping, tojson or `%` has added. `now` is the time that strftime_now formats.
+ * The caller frees *out with template_output_done. Returns ST_INVALID if the template fails or
+ * raises an exception, with the line in the error's text; ST_TOO_LARGE if a limit is exceeded;
+ * ST_NO_MEMORY. *out is set only if the status is ST_OK. */
 enum status template_render(const struct template *t, const json_t *inputs, const json_t *settings,
                             time_t now, const struct template_limits *limits,
                             struct template_output *out, struct error *error);

@@ -131,9 +131,9 @@ struct parser {
 
 /* Returns true if the token is the operator or the name `text`. */
 bool token_is(const struct token *t, const char *text);
-/* Skips the next token, and returns true, if token_is is true for it. */
+/* If token_is is true for the next token, skips the token and returns true. */
 bool token_skip(struct parser *p, const char *text);
-/* Skips the next token if token_is is true for it; otherwise ends the compilation with an error. */
+/* Skips the next token. Ends the compilation with an error if token_is is false for the token. */
 void token_expect(struct parser *p, const char *text);
 /* Returns a new node with the line of the next token. */
 struct node *node_new(struct parser *p, enum node_kind kind);

@@ -1,14 +1,14 @@
 /* value: the values of the variables and expressions of a Jinja2 template, as in Python, and the
  * memory that holds them. A struct run is one rendering or one compilation, and owns this memory
- * (its arena). The files of model/template/ call it, on the thread that calls template_render or
- * template_compile. This part does not execute templates (eval.h).
+ * (the arena). The files of model/template/ call the functions, on the thread that calls
+ * template_render or template_compile. This part does not execute templates (eval.h).
  *
  * Errors: a function that takes a struct run may call run_fail, which ends the rendering or the
  * compilation (longjmp) and does not return.
  *
  * Marks: each byte of a string has a mark; 1 = the byte comes from the input
- * (template_output.inputs), or was added by escaping, repr, JSON or `%`. Functions that copy bytes
- * keep their marks. */
+ * (template_output.inputs), or was added by escaping, JSON or `%`. Functions that copy bytes keep
+ * the marks of the bytes. */
 #ifndef MODEL_TEMPLATE_VALUE_H
 #define MODEL_TEMPLATE_VALUE_H
 
@@ -180,8 +180,8 @@ struct value *map_get(struct run *r, const struct map *map, struct value key);
 /* ---- reading values ---- */
 const char *value_type(struct value v); /* Returns Python's name of the type, such as "str". */
 bool value_true(struct value v);        /* Returns Python's bool(v). */
-/* Returns Python's a == b, except that lists of all kinds but tuple and generator are compared by
- * their items. (In Python, a range does not equal a list.) */
+/* Returns Python's a == b. Exception: two lists of different kinds are compared by their items if
+ * neither is a tuple or a generator. (In Python, a range does not equal a list.) */
 bool value_equal(struct run *r, struct value a, struct value b);
 /* Returns a number below 0 if a is less than b, above 0 if a is greater, else 0. Fails for types
  * that have no order. */

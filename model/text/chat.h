@@ -1,8 +1,8 @@
 /* chat: renders chat messages as the text of a prompt, with a chat template: the model's own, the
  * operator's or the request's. A struct chat_template owns a model's compiled templates
- * (model/template/). The gateway opens one for each model, and renders on its text threads. An open
- * chat_template does not change, so any thread may render. This part does not tokenize
- * (tokenizer.h) and does not check the messages of clients. */
+ * (model/template/). The gateway opens a chat_template for each model, and renders on its text
+ * threads. An open chat_template does not change, so any thread may render. This part does not
+ * tokenize (tokenizer.h) and does not check the messages of clients. */
 #ifndef MODEL_TEXT_CHAT_H
 #define MODEL_TEXT_CHAT_H
 
@@ -36,8 +36,8 @@ struct chat_request {
  * not use `file` after the call.
  *
  * Returns the errors of model_file_vocabulary; the errors of template_compile for `replacement`;
- * ST_NO_MEMORY. If the model has no template, or its template does not compile, the function
- * returns ST_OK, and chat_render later returns ST_UNSUPPORTED with the reason. */
+ * ST_NO_MEMORY. If the model has no template that compiles, the function returns ST_OK, and
+ * chat_render returns ST_UNSUPPORTED with the reason for requests without template_text. */
 enum status chat_template_open(struct model_file *file, const char *replacement,
                                struct chat_template **out, struct error *error);
 void chat_template_close(struct chat_template *c); /* NULL is fine. */
@@ -62,8 +62,8 @@ struct chat_text {
  * - A content that is missing or null becomes "", except beside tool calls if the template takes
  *   calls without content.
  * - The role `developer` becomes `system` if the template does not have the word `developer`.
- * - The arguments of tool calls become objects. A tool's result without `name` gets the name of its
- *   call.
+ * - Arguments of tool calls that are the text of a JSON object become the object. A tool's result
+ *   without `name` gets the name of its call.
  * - Reasoning of earlier answers is stored under all names that templates use for it, except
  *   `thinking` in a message with content and tool calls.
  * The caller frees *out with chat_text_done. Returns ST_INVALID if the template fails or the last

@@ -1,8 +1,8 @@
 /* tokenizer: converts text to tokens and tokens to text. A struct tokenizer owns the tables for the
  * vocabulary of one model: byte-level BPE, or SentencePiece with scores, with merges or with the
- * unigram model. The gateway uses it to encode prompts and decode answers, and a machine to get the
- * bytes of the tokens. After tokenizer_open, any thread may call the functions of a tokenizer. This
- * part does not render chat templates (chat.h). */
+ * unigram model. The gateway encodes prompts and decodes answers; a machine gets the bytes of
+ * tokens. After tokenizer_open, any thread may call the functions of a tokenizer. This part does
+ * not render chat templates (chat.h). */
 #ifndef MODEL_TEXT_TOKENIZER_H
 #define MODEL_TEXT_TOKENIZER_H
 

@@ -1,6 +1,6 @@
 /* tokenizer_internal: the structs and functions that the files tokenizer*.c share. tokenizer.h is
  * the interface for other parts. A struct tokenizer owns all tables. The functions that open, add
- * and index run on the thread that calls tokenizer_open. After that only tokenizer.words changes,
+ * and index run on the thread that calls tokenizer_open. After that, only tokenizer.words changes,
  * so any thread may call the other functions. A struct split and a struct bpe_workspace belong to
  * one thread. These files do not parse a model's files (model/file/vocabulary.h). */
 #ifndef MODEL_TEXT_TOKENIZER_INTERNAL_H
@@ -21,8 +21,8 @@ struct text_slot {
     uint32_t id; /* Number of the text + 1; 0 = the slot is empty. */
     union {
         struct {
-            /* Bytes of a short text; 255 = a longer text: words[1] is its hash, words[2] its
-             * size. */
+            /* Bytes of a short text; 255 = a longer text, whose hash is words[1], and whose size is
+             * words[2]. */
             uint8_t bytes;
             char text[TEXT_SLOT_BYTES];
         };
@@ -162,7 +162,7 @@ struct split {
     struct split_range parts[SPLIT_PASSES_MAX];
 };
 
-/* Begins to split a text. The caller ends it with split_end. The only error is ST_NO_MEMORY. */
+/* Begins to split a text. Call split_end afterwards. The only error is ST_NO_MEMORY. */
 enum status split_begin(struct split *w, const struct splitter *s, const char *text, size_t bytes);
 /* Stores the offsets of the next word's begin and end. Words follow each other without gaps.
  * Returns ST_NOT_FOUND at the end of the text, ST_TOO_LARGE if PCRE2 needs too many steps or finds
@@ -275,8 +275,8 @@ struct bpe_workspace {
     size_t capacity;      /* Room in `memory`, in entries of the encoder's own type. */
     void *heap;           /* NULL = none. */
     size_t heap_capacity; /* Room in `heap`, in entries of the encoder's own type. */
-    uint64_t steps;       /* Look-ups and queue operations so far, for tests. */
-    /* Unigram model: sum of the scores of the words so far; 0 with blank_begins_word. The caller
+    uint64_t steps;       /* Look-ups and queue operations, for tests. */
+    /* Unigram model: sum of the scores of the earlier words; 0 with blank_begins_word. The caller
      * sets 0 before the first word of a part of a text. */
     double sum;
 };
@@ -358,7 +358,7 @@ struct tokenizer {
     bool user_blanks;       /* User-defined tokens spell a blank as U+2581. */
     bool spm_crosses;       /* spm_word_crosses is true for some token. */
     bool blank_begins_word; /* SentencePiece: a word ends before each blank. */
-    enum vocabulary_prefix prefix; /* SentencePiece: when a text gets a blank before it. */
+    enum vocabulary_prefix prefix; /* SentencePiece: which parts of a text get a blank before. */
     uint32_t end_tokens[16];       /* Tokens that end an answer. */
     uint32_t end_count;
 };
