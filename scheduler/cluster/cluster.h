@@ -128,7 +128,7 @@ struct sched_cluster_options {
     /* Waiting time after which a request joins the next more urgent priority class; 0 = never. */
     int64_t ageing_us;
 
-    /* Once a pair could serve for the first time, rules 3 and 4 apply even while pairs can serve. */
+    /* After a pair could serve once, rules 3 and 4 apply even while pairs can serve. */
     bool adaptive;
     /* Only rule 4 applies (the baseline of the Splitwise paper). */
     bool unsplit;
