@@ -1,7 +1,7 @@
 /* headroom: estimates by which factor the present traffic can grow until the SLO breaks. It replays
  * the latest requests on the cluster's machines, with the times between arrivals divided by a
  * factor, and searches for the greatest factor with which at most HEADROOM_MISSES of the answers
- * miss the limits of the SLO. The gateway calls it on its event loop thread, one replay at a time.
+ * miss the limits of the SLO. The gateway calls the functions on its event loop thread.
  * Pure: no clock, no I/O and no allocation. The caller owns struct headroom.
  *
  * The machines' times are the measured times by which the scheduler decides (rates.h). A machine
@@ -47,7 +47,7 @@ struct headroom_options {
     uint32_t fill_tokens;              /* Prompt tokens up to which waiting prompts fill a batch. */
     uint32_t batch_tokens;             /* Most prompt tokens of a batch. */
     uint32_t sequences_max;            /* Most answers of a batch. */
-    /* Number of gateways of these machines, with this gateway; each has equal traffic. 0 = 1. */
+    /* Number of gateways of these machines, with this gateway; all have equal traffic. 0 = 1. */
     uint32_t gateways;
 };
 

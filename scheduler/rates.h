@@ -44,8 +44,8 @@ struct sched_step_time {
  * counts little. mean = mean of earlier measurements; 0 = none: the result is `measured`. */
 double sched_rates_outlier_limit(double measured, double mean);
 
-/* Records `batches` batches with prompts, of `rows` rows and `us` microseconds in all. A number 0:
- * no effect. */
+/* Records `batches` batches with prompts, of `rows` rows and `us` microseconds in all. No effect if
+ * a number is 0. */
 void sched_rates_prompts_add(struct sched_rates *rates, uint64_t batches, uint64_t rows,
                              uint64_t us);
 /* Records batches that only decoded, as sched_rates_prompts_add does batches with prompts. */

@@ -17,7 +17,7 @@ enum request_state {
     REQUEST_TRANSFERRING,
     /* The second token or PREFILLED has arrived. */
     REQUEST_DECODING,
-    /* The request waits for other machines: it lost its machines or its memory, or moves. */
+    /* The request waits for other machines: it lost machines or memory, or is handed over. */
     REQUEST_RESUMING,
     REQUEST_DONE,
     REQUEST_FAILED,

@@ -15,16 +15,16 @@
  * - Data connections (ucx_data.c), if UCX does not reach the peer: the caller sends the writes in
  *   pieces over TCP.
  *
- * UCX may deliver active messages in any order, and so may several data connections. So each
- * message or piece names its *epoch*: the writes between two flushes. With each flush, the caller
- * sends the peer a *mark*: the number of the epoch, and how many messages or pieces the epoch has.
- * The peer's inbox reports an epoch when the epoch and all earlier epochs have landed.
+ * An *epoch* is the writes between two flushes. Messages and pieces may arrive in any order, so a
+ * message or piece contains the number of its epoch. With each flush, the caller sends the peer a
+ * *mark*: the number of the epoch, and how many messages or pieces the epoch has. The peer's inbox
+ * reports an epoch when the epoch and all earlier epochs have landed.
  *
- * The region may be a device's memory. Copies from device to device access this memory directly. So
- * do puts over InfiniBand and CUDA IPC, if UCX has registered the memory. All other writes are
+ * The region may be a device's memory. Copies from device to device access this memory directly.
+ * Puts over InfiniBand and CUDA IPC do so, too, if UCX has registered this memory. Other writes are
  * *staged* through pinned host memory: a write is copied out of the device piece by piece and sent
- * from pinned memory. A received message is copied into the device, and has landed when this copy
- * is done. */
+ * from pinned memory. A received message or piece is copied into the device, and has landed when
+ * this copy is done. */
 #ifndef TRANSPORT_FABRIC_H
 #define TRANSPORT_FABRIC_H
 
@@ -105,7 +105,7 @@ int fabric_fd(struct fabric *fabric);
 /* Returns a second descriptor to wait for: an eventfd of the region's device, which the caller
  * reads; -1 = none. */
 int fabric_device_fd(struct fabric *fabric);
-/* Fails links and inboxes whose device copies take longer than copy_ms. Call it periodically. */
+/* Fails links and inboxes whose device copies take longer than copy_ms; call it periodically. */
 void fabric_deadlines_check(struct fabric *fabric);
 /* Makes progress with sends, received messages and copies. Returns true if it did any work. Call
  * this function until it returns false, then call fabric_wait_prepare. */
@@ -140,7 +140,7 @@ bool fabric_link_idle(const struct fabric_link *link);
 /* Makes `link` continue the numbers of the epochs of `before`, because both links write into one
  * inbox. Requires that `before` is idle, and that `link` has no write yet. */
 void fabric_link_epochs_continue(struct fabric_link *link, const struct fabric_link *before);
-/* Returns why our device could not open the peer's region; empty = it could, or has not tried. */
+/* Returns why our device could not open the peer's region; empty = no reason. */
 const char *fabric_link_indirect_reason(const struct fabric_link *link);
 /* For a link from device to device: drops the writes that wait, then waits up to 200 ms
  * (FABRIC_SETTLE_US) for the copies that the device has begun. If the device does not finish in
@@ -207,7 +207,7 @@ void fabric_inbox_close(struct fabric_inbox *inbox);
 /* Returns true if a message of the peer's fabric_link_probe has arrived since the last call. */
 bool fabric_inbox_probed(struct fabric_inbox *inbox);
 /* Writes a piece, which the peer has sent over a data connection, into the region. A piece outside
- * of the region fails the inbox. A piece that write_wanted refuses only counts as landed. */
+ * of the region fails the inbox. A piece that write_wanted refuses is dropped, and has landed. */
 void fabric_inbox_write(struct fabric_inbox *inbox, const struct fabric_piece *piece);
 /* Returns true if the received data that waits for the device has reached its limit. The caller
  * then does not read from data connections until the fabric has made progress. */

@@ -48,7 +48,7 @@ enum message_kind {
     MESSAGE_CANCEL, /* The request is no longer wanted. */
     MESSAGE_FAILED, /* The machine has given up the request. */
     MESSAGE_STATS,  /* Counters and gauges of the machine. */
-    /* Connect to this machine to write KV; empty address = this gateway needs it no longer. */
+    /* Connect to this machine to write KV; empty address = the gateway needs no connection. */
     MESSAGE_PEER,
     MESSAGE_LINK, /* The link to another machine: whether it is up, and its speed. */
     /* End the process. After LEAVING: this gateway no longer has a request on the machine. */
@@ -319,7 +319,7 @@ struct message_failed {
 /* PREEMPTED. */
 struct message_preempted {
     struct message_request request;
-    /* Number of tokens of this generation, all of which were sent before this message. */
+    /* Number of tokens generated in this generation; all were sent before this message. */
     uint32_t generated;
     uint32_t padding;
     char text[256]; /* Reason, for logs. */

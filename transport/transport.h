@@ -271,11 +271,11 @@ uint64_t transport_peer_number(const struct transport_peer *peer);
 /* Call this function in peer_down, or just before transport_disconnect. Returns true if writes of
  * the peer may still land after the connection has ended: the peer writes into our memory itself
  * (shared memory, RDMA, a device), and has not closed the connection. A peer on another host whose
- * socket has failed counts as dead: its writes no longer land.
+ * socket has failed counts as dead: the result is false.
  *
- * If the result is true, the event writes_ended follows when the peer closes the connection, which
- * it does after its writes, or dies. The event does not follow if the socket of a peer on this host
- * has failed or fails later, or if the transport is closed first. */
+ * If the result is true, the event writes_ended follows when the peer has ended its writes and
+ * closed the connection, or has died or counts as dead. The event does not follow if the socket of
+ * a peer on this host has failed or fails later, or if the transport is closed first. */
 bool transport_writes_await(struct transport *t, struct transport_peer *peer);
 /* Returns a pointer of the caller: the pointer of the last transport_peer_set_user; before that,
  * the `user` of transport_connect, or NULL for a peer that has connected to us. */
@@ -302,7 +302,7 @@ enum status transport_write_for(struct transport *t, struct transport_peer *peer
                                 const struct transport_request *request);
 /* Asks for the event `flushed` when all earlier writes to `peer` are in the peer's memory.
  * `cookie`: any number, which the event repeats. Requires that the peer is up and that both sides
- * have a region. If the peer goes down, `flushed` may be missing before peer_down. */
+ * have a region. If the peer goes down, peer_down may follow without `flushed`. */
 void transport_flush(struct transport *t, struct transport_peer *peer, uint64_t cookie);
 
 /* Returns the memory of our region (host memory, or memory of options.device), page-aligned and

@@ -8,14 +8,14 @@
  * of a block of weights; f is the sum of the products that were added:
  *
  * - A "vector" has 16 fp32 lanes on every ISA. A sum over a row adds element i to lane i % 16 in
- *   order of i; the lanes are then folded 8, 4, 2, 1 apart.
+ *   order of i. Then lanes that are 8 apart are added, then lanes that are 4, 2 and 1 apart.
  * - Activations are quantised per block of 32: s = amax / 127, q = x * (127 / amax) rounded to the
  *   nearest integer (ties to even). A block with amax < 2^-96 becomes zero; a block with NaN or
  *   infinity gets s = NaN, q = 0.
- * - In refined rows, blocks with an outlier keep 16 bits in two planes: q = 256 h + l. A block has
- *   an outlier if amax * n ≥ 3 Σ amax, where the sum is over the row's n blocks in order. Then s =
- *   amax / 32639; t = x * (32639 / amax); h = t / 256 and l = t - 256 h, each rounded to the
- *   nearest integer (ties to even), and l is limited to ±127.
+ * - In refined rows (COMPUTE_NEEDS_REFINED), blocks with an outlier keep 16 bits in two planes: q =
+ *   256 h + l. A block has an outlier if amax * n ≥ 3 Σ amax, where the sum is over the row's n
+ *   blocks in order. Then s = amax / 32639; t = x * (32639 / amax); h = t / 256 and l = t - 256 h,
+ *   each rounded to the nearest integer (ties to even), and l is limited to ±127.
  * - Products of quantised weights: for each block in order, acc = Σ q_w q_a (exact, integer); p = d
  *   * s; f = fma(acc, p, f); then, if the type has a minimum, f = fma(m, s * Σ q_a, f). acc and
  *   Σ q_a are rounded to fp32 before use.

@@ -10,26 +10,26 @@
  * tokens that it must still compute of its prompts, and one token for each of its answers.
  * 1. Prompt machine: the machine of the prompt pool with the fewest pending tokens. With
  *    SCHED_HOMING_DONE, if this machine has prompts, a machine that the prompt pool has lent is
- *    taken instead if it has fewer pending tokens. If the machine found so far is over a threshold
+ *    taken instead if it has fewer pending tokens. If the found machine is over a threshold
  *    (prompt_queue_threshold_tokens, prompt_queue_threshold_us): the machine of the mixed pool with
- *    the fewest pending tokens, unless that machine is over a threshold, too.
+ *    the fewest pending tokens, if this machine is not over a threshold.
  * 2. Token machine: the machine of the token pool with the least scheduled KV memory. If this
  *    machine has requests and the new request does not fit its free memory: the machine of the
- *    mixed pool with the least scheduled KV memory, unless the request does not fit there either.
- *    Memory that a machine keeps for answers that grow or for prompts does not count as free.
+ *    mixed pool with the least scheduled KV memory, if the request fits its free memory. Memory
+ *    that a machine keeps for answers that grow or for prompts does not count as free.
  * 3. If rule 1 finds no machine, the machine of the token pool with the fewest pending tokens is
  *    lent: it moves to the mixed pool. If rule 2 finds no machine, the machine of the prompt pool
  *    with the least scheduled KV memory is lent.
  * 4. If a machine is still missing, the machine with the fewest pending tokens of all pools does
  *    both phases.
  *
- * Rules 3 and 4 do not apply until a pair of machines could serve for the first time, or until
- * cover_after_us after the first machine was up. After that, they apply while no pair can serve,
- * and with `adaptive` at any time. But if rules 1 and 2 could serve the request later, rules 3 and
- * 4 give its prompt to no machine of the token pool whose cores are all used by machines that
- * compute prompts (cores.c). If that leaves no machine for the prompt, rule 1 may take a machine
- * over a threshold. While rules 3 and 4 do not apply, rule 1 may take a machine over a threshold,
- * and rule 2 may take a machine without enough free memory.
+ * A *pair* is the machines that sched_cluster_paired describes. Rules 3 and 4 do not apply until a
+ * pair could serve for the first time, or until cover_after_us after the first machine was up. From
+ * that time, they apply while no pair can serve, and with `adaptive` at any time. But if rules 1
+ * and 2 could serve the request later, rules 3 and 4 give its prompt to no machine of the token
+ * pool whose cores are all used by machines that compute prompts (cores.c). If that leaves no
+ * machine for the prompt, rule 1 may take a machine over a threshold. While rules 3 and 4 do not
+ * apply, rule 1 may take a machine over a threshold, and rule 2 a machine without free memory.
  *
  * Two further choices may change the result of the rules. With `one_machine_routes`, one machine
  * does both phases where that is better (together.c). If machines hold KV of the prompt, or tiers
@@ -92,7 +92,7 @@ struct sched_cluster_options {
     /* Time after which a waiting request expires (SCHED_EXPIRED), from the time when the scheduler
      * first found that no machine which is up can take the request; 0 = never. */
     int64_t wait_us_max;
-    /* Time after the first machine was up from which rules 3 and 4 apply without a pair. */
+    /* Rules 3 and 4 apply without a pair from this time after the first machine was up. */
     int64_t cover_after_us;
 
     /* A machine with prompts is over this threshold if the request would raise its pending tokens

@@ -37,7 +37,7 @@ struct seek {
 };
 
 /* Returns true if the machine's KV memory has room for `tokens` tokens when empty, and its load by
- * `measure` is below its bound (machine_kv_multiple and the next options). */
+ * `measure` is below its bound (options machine_kv_multiple to machine_tokens_unmeasured). */
 bool seek_has_room(const struct seek *s, uint32_t machine, enum measure measure, uint64_t tokens);
 /* Returns true if the machine can be the request's token machine. If s->prompt_machine is chosen,
  * the two machines must also fit together. Either they are one machine, which is in the mixed pool;

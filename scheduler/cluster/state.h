@@ -95,7 +95,7 @@ struct cluster_machine {
     struct sched_kv kv;             /* capacity_tokens > 0 if kv_tokens > 0. */
     uint32_t cores;                 /* Machines with the same number share cores; 0 = own cores. */
     uint32_t threads;               /* Cores on which the machine computes, ≥ 1. */
-    uint32_t core_count;            /* Cores of all machines with this `cores`, ≥ 1. */
+    uint32_t core_count;            /* Cores that machines with this `cores` share, ≥ 1. */
     uint64_t prompt_tokens_pending; /* See struct sched_machine_view. */
     uint64_t memory_tokens;         /* KV memory scheduled on the machine, in tokens. */
     uint32_t prompts;               /* Prompts routed to the machine, until SCHED_PREFILLED. */
