@@ -54,7 +54,7 @@ struct sched_draft {
 
 /* Times of the steps of a model, by size. All zeros = nothing is known. */
 struct sched_step_times {
-    uint64_t steps; /* Steps recorded so far. */
+    uint64_t steps; /* Number of recorded steps. */
     struct {
         double rows; /* Mean number of rows. */
         double us;   /* Mean time; shorter steps count more. */

@@ -14,7 +14,7 @@ struct link_speed {
     struct rates_line line; /* Through the points (bytes, microseconds). */
     uint32_t transfers;     /* Number of recorded transfers, at most LINK_SPEED_TRANSFERS. */
     double log_error;       /* Mean of |log(time / estimated time)|; older transfers count less. */
-    /* Greatest bytes / time of a transfer so far; the time includes the latency. */
+    /* Greatest bytes / time of a recorded transfer; the time includes the latency. */
     double fastest_bytes_per_us;
 };
 

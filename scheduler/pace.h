@@ -4,11 +4,11 @@
  * may call sched_pace_share_us. Pure: no clock and no I/O. The functions choose no requests
  * (scheduler/machine/machine.h does) and measure nothing.
  *
- * In each *step* (a batch without prompts), every running answer gets one token. Between two steps,
- * prompts get a *share* of t microseconds. *Open* prompts are prompts whose last chunk is not
- * computed. If the open prompts need P microseconds of computing and a step takes s microseconds,
- * the last of these prompts is done after P (t + s) / t, and an answer gets a token every t + s.
- * These two times are equal parts of their targets TTFT and TBT if
+ * A *step* is a batch without prompts, in which running answers get a token each. Between two
+ * steps, prompts get a *share* of t microseconds. *Open* prompts are prompts whose last chunk is
+ * not computed. If the open prompts need P microseconds of computing and a step takes s
+ * microseconds, the last of these prompts is done after P (t + s) / t, and an answer gets a token
+ * every t + s. These two times are equal parts of their targets TTFT and TBT if
  *
  *     t = P × TBT / TTFT.
  *

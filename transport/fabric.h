@@ -98,7 +98,7 @@ void fabric_close(struct fabric *fabric); /* NULL is fine. Links and inboxes bec
 void *fabric_region(struct fabric *fabric);
 /* Returns what a peer needs to write into the region; valid until fabric_close. */
 const struct fabric_address *fabric_address(const struct fabric *fabric);
-/* Stores where the region is and the copies made so far. */
+/* Stores where the region is, and the copies that are done. */
 void fabric_memory_state(const struct fabric *fabric, struct transport_memory *out);
 /* Returns the descriptor of UCX to wait for; -1 = UCX is not open. */
 int fabric_fd(struct fabric *fabric);

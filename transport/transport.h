@@ -171,7 +171,7 @@ struct transport_copy_counts {
     int64_t busy_us; /* Time in which at least one copy was under way. */
 };
 
-/* Where our region is, and the copies made so far. */
+/* Where our region is, and the copies that are done. */
 struct transport_memory {
     enum transport_memory_way way;
     /* For device memory: why `way` is not TRANSPORT_WAY_DIRECT, or why peers cannot open the
@@ -308,7 +308,7 @@ void transport_flush(struct transport *t, struct transport_peer *peer, uint64_t 
 /* Returns the memory of our region (host memory, or memory of options.device), page-aligned and
  * zeroed at first; NULL = no region. */
 void *transport_region(struct transport *t);
-/* Stores where our region is and the copies made so far. */
+/* Stores where our region is, and the copies that are done. */
 void transport_memory(struct transport *t, struct transport_memory *out);
 /* Returns "host", "direct", "staged" or, for TRANSPORT_WAY_PEER, "ipc". */
 const char *transport_memory_way_name(enum transport_memory_way way);

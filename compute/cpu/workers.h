@@ -34,9 +34,9 @@ void workers_close(struct workers *w);
 /* Returns the number of threads, including the thread that calls workers_run. */
 uint32_t workers_threads(const struct workers *w);
 
-/* Returns the first item of thread `thread`'s share of `items` items, or `items` for the number of
- * threads: the share ends before the first item of thread + 1. Other threads may take items from
- * the share, but thread 0 computes a single item itself. */
+/* Returns the first item of the share of thread `thread`, if there are `items` items. The share
+ * ends where the share of thread + 1 begins; after the last thread, returns `items`. Other threads
+ * may take items from a share, but thread 0 computes a single item. */
 uint32_t workers_share(const struct workers *w, uint32_t items, uint32_t thread);
 
 /* Calls fn(context, item, thread) once for each item from 0 to `items` - 1, on any of the threads.
