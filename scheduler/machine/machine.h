@@ -44,7 +44,7 @@ typedef uint32_t sched_slot; /* < options.slot_count */
 #define SCHED_DECODE_TURNS 4
 
 struct sched_machine_options {
-    uint32_t slot_count; /* ≤ LIMIT_MACHINE_REQUESTS */
+    uint32_t slot_count; /* From 1 to LIMIT_MACHINE_REQUESTS. */
     /* Prompts join a batch while it has fewer prompt tokens than this number; 0 = no such bound.
      * Used only with one batch in flight. */
     uint32_t prompt_fill_tokens;
@@ -128,8 +128,8 @@ bool sched_machine_reserve_head(const struct sched_machine *sm, sched_slot *slot
 void sched_machine_reserve_left_set(struct sched_machine *sm, sched_slot slot, uint32_t blocks);
 /* Grants the first reservation: removes it from the queue and stores its slot. The caller then
  * takes the blocks at once. Returns false if none waits, or if blocks_free is less than the sum of
- * the reservation's blocks and the blocks of each path's first waiting prompt that arrived before
- * the reservation; later reservations then wait, too. */
+ * the reservation's blocks and the blocks of each path's first waiting prompt, if this prompt
+ * arrived before the reservation. Later reservations then wait, too. */
 bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
                                 sched_slot *slot_out);
 
