@@ -4,17 +4,16 @@
  * no copy.
  *
  * The next copy of an answer is due one interval (kv/checkpoint_ms) after the previous copy began.
- * A copy sends the full blocks of the answer's context that the second machine lacks. If these
- * blocks are more than one copy may send (SCHED_CHECKPOINT_BLOCKS_MAX), the next copy follows at
- * once. */
+ * A copy sends full blocks of the answer's context that the second machine lacks, in layers without
+ * a window at most SCHED_CHECKPOINT_BLOCKS_MAX. If blocks are left, the next copy follows at once.
+ */
 #ifndef SCHEDULER_CHECKPOINT_H
 #define SCHEDULER_CHECKPOINT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Time until the next check of answers whose copy is due but must wait, for example for a full
- * block. */
+/* Time until the next check of an answer whose copy is due but must wait. */
 #define SCHED_CHECKPOINT_CHECK_US 20000
 /* Least time until an answer's next copy if a copy has failed, or if no machine can keep a copy. */
 #define SCHED_CHECKPOINT_PAUSE_US 500000
@@ -23,8 +22,7 @@
 #define SCHED_CHECKPOINT_BLOCKS_MAX 16
 
 /* Returns the time at which the first copy of an answer that begins at now_us is due: half an
- * interval to a whole interval later. `number` identifies the request; consecutive numbers give
- * times that are spread evenly. */
+ * interval to a whole interval later. `number` = number of the request, which spreads the times. */
 static inline int64_t sched_checkpoint_first_us(int64_t now_us, uint32_t interval_ms,
                                                 uint64_t number)
 {
@@ -40,18 +38,17 @@ static inline int64_t sched_checkpoint_next_us(int64_t begun_us, uint32_t interv
     return begun_us + (partial ? 0 : interval_ms * 1000ll);
 }
 
-/* Returns the number of tokens in the full blocks that the token machine has of a running answer.
- * The KV of the answer's latest token is not computed yet. answer_tokens = tokens generated so far,
- * ≥ 1. */
+/* Returns the number of tokens in the full blocks of a running answer's context on the token
+ * machine. answer_tokens = number of generated tokens, ≥ 1; the last of them has no KV yet. */
 static inline uint32_t sched_checkpoint_tokens(uint32_t prompt_tokens, uint32_t answer_tokens,
                                                uint32_t block_tokens)
 {
     return (prompt_tokens + answer_tokens - 1) / block_tokens * block_tokens;
 }
 
-/* Returns true if a copy of complete_tokens tokens (sched_checkpoint_tokens) is useful: its tokens
- * are more than resumable_tokens, from which the second machine could resume the answer now, and
- * the answer has more than a block of tokens left to generate. */
+/* Returns true if a copy of complete_tokens tokens (sched_checkpoint_tokens) is useful: the second
+ * machine has KV of only resumable_tokens tokens, which are fewer, and the answer has more than a
+ * block of tokens left to generate. */
 static inline bool sched_checkpoint_is_useful(uint32_t complete_tokens, uint32_t resumable_tokens,
                                               uint32_t tokens_left, uint32_t block_tokens)
 {

@@ -1,7 +1,7 @@
 /* headroom: estimates by which factor the present traffic can grow until the SLO breaks. It replays
  * the latest requests on the cluster's machines, with the times between arrivals divided by a
  * factor, and searches for the greatest factor with which at most HEADROOM_MISSES of the answers
- * miss the limits of the SLO. The gateway calls it on its event loop thread, one replay at a time.
+ * miss the limits of the SLO. The gateway calls the functions on its event loop thread.
  * Pure: no clock, no I/O and no allocation. The caller owns struct headroom.
  *
  * The machines' times are the measured times by which the scheduler decides (rates.h). A machine
@@ -36,8 +36,8 @@ struct headroom_answer {
 
 /* A machine, or several machines that take turns on the same cores. */
 struct headroom_machine {
-    bool computes_prompts; /* The machine computes prompts. */
-    bool computes_answers; /* The machine computes answers. */
+    bool computes_prompts;
+    bool computes_answers;
     struct sched_rates rates;
     uint64_t kv_tokens; /* Tokens for which the machine has KV memory. */
 };
@@ -47,8 +47,7 @@ struct headroom_options {
     uint32_t fill_tokens;              /* Prompt tokens up to which waiting prompts fill a batch. */
     uint32_t batch_tokens;             /* Most prompt tokens of a batch. */
     uint32_t sequences_max;            /* Most answers of a batch. */
-    /* Gateways with the same machines, this gateway included; 0 = 1. All gateways count as having
-     * equal traffic. */
+    /* Number of gateways of these machines, with this gateway; all have equal traffic. 0 = 1. */
     uint32_t gateways;
 };
 
@@ -69,8 +68,7 @@ struct headroom_result {
     bool at_least;
 };
 
-/* A request in a replay. Lists of requests name a request by 1 + its index in headroom.requests; 0
- * = the end. */
+/* A request in a replay. In lists, 1 + index in headroom.requests names a request; 0 = the end. */
 struct headroom_request {
     double at_us;          /* When the request arrives. */
     double first_token_us; /* When the first token was computed. */
@@ -109,8 +107,7 @@ struct headroom {
 
     /* The greatest factor that is known to be good; at first 0.01, which is not tested. */
     double low[HEADROOM_PARTS];
-    /* The least factor that is known to be bad; at first a factor above HEADROOM_MOST, which is not
-     * tested. */
+    /* The least factor that is known to be bad; at first more than HEADROOM_MOST, not tested. */
     double high[HEADROOM_PARTS];
     double span_us;                                  /* From the first arrival to until_us. */
     struct sched_step_time steps[HEADROOM_MACHINES]; /* Times of decode steps. */
@@ -125,8 +122,7 @@ struct headroom {
  * first arrival and until_us, no machine for a phase, or no measured times of a phase. Gives
  * machines without measured times the mean of the others. */
 bool headroom_begin(struct headroom *h);
-/* Makes one replay, whose time grows with answers × machines. Returns true when the search is
- * over. */
+/* Makes one replay, in time O(answers × machines). Returns true when the search is over. */
 bool headroom_step(struct headroom *h);
 
 #endif

@@ -21,8 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Additional processor time for each layer that is sent by itself (docs/transport.md, "Layer by
- * layer or in one piece"). */
+/* Additional processor time for each layer that is sent by itself (docs/transport.md). */
 #define SCHED_LAYER_US 15
 
 /* While a speed is not measured, layer by layer pays from this number of sent tokens on. */
@@ -39,8 +38,8 @@ struct sched_layerwise {
  * the prompt's tokens that the prompt machine computes. */
 bool sched_layerwise_pays(const struct sched_layerwise *speeds, double sent_tokens,
                           uint32_t computed_tokens);
-/* Returns the least length of a prompt for which sched_layerwise_pays is true if all its tokens are
- * computed and sent. */
+/* Returns the least number of tokens, all computed and sent, for which sched_layerwise_pays is
+ * true. */
 uint32_t sched_layerwise_tokens(const struct sched_layerwise *speeds);
 
 #endif

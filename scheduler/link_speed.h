@@ -1,6 +1,6 @@
 /* link_speed: estimates latency and bandwidth of one link from measured transfers. prompt_pool/ has
  * one struct per link on the machine's event loop thread (push_meter.h). Pure: no clock and no I/O.
- * It measures nothing, and knows of no transfers that wait for the link. */
+ * The functions measure nothing, and do not know which transfers wait for the link. */
 #ifndef SCHEDULER_LINK_SPEED_H
 #define SCHEDULER_LINK_SPEED_H
 
@@ -14,7 +14,7 @@ struct link_speed {
     struct rates_line line; /* Through the points (bytes, microseconds). */
     uint32_t transfers;     /* Number of recorded transfers, at most LINK_SPEED_TRANSFERS. */
     double log_error;       /* Mean of |log(time / estimated time)|; older transfers count less. */
-    /* Greatest bytes / time of a transfer so far; the time includes the latency. */
+    /* Greatest bytes / time of a recorded transfer; the time includes the latency. */
     double fastest_bytes_per_us;
 };
 
@@ -27,8 +27,7 @@ struct link_estimate {
     uint64_t bytes_per_s;
 };
 
-/* Records a transfer of `bytes` bytes that took `us` microseconds. No effect if `bytes` or `us` is
- * 0. */
+/* Records a transfer of `bytes` bytes that took `us` microseconds. 0 bytes or 0 us: no effect. */
 void link_speed_add(struct link_speed *speed, uint64_t bytes, uint64_t us);
 /* Returns the estimate; all zeros = no transfer was measured. */
 struct link_estimate link_speed_estimate(const struct link_speed *speed);

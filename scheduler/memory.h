@@ -6,10 +6,10 @@
  * same code; not thread-safe. Any thread may call the functions that take only numbers or options.
  * Pure: no clock, no I/O, no log, no allocation after opening.
  *
- * It does not know block ids: the caller owns the blocks, passes the number that can be taken, and
- * carries out the decisions. Requests are slots of a sched_machine, which keeps their order. It
- * does not know the prompts that are computed on this machine for requests that are decoded
- * elsewhere; only the sched_machine knows these.
+ * A sched_memory does not know block ids: the caller owns the blocks, passes the number that can be
+ * taken, and carries out the decisions. Requests are slots of a sched_machine, which keeps their
+ * order. A sched_memory does not know the prompts that this machine computes for requests that are
+ * decoded elsewhere; the sched_machine does.
  *
  * Reservations are granted in the order of their queue (scheduler/queue.h). Running answers go
  * before reservations: the caller calls sched_memory_grow until the result is SCHED_GROWTH_DONE,
@@ -35,11 +35,10 @@ struct sched_memory_options {
     /* Slots of the requests that are decoded here: first_slot … first_slot + slot_count - 1. */
     sched_slot first_slot;
     uint32_t slot_count;
-    /* Number of the answer's first tokens whose blocks are reserved with the prompt's blocks; 0 =
-     * 1. */
+    /* Number of tokens of the answer that have blocks in the reservation; 0 = 1. */
     uint32_t growth_tokens;
-    /* While any answer may grow, a grant to a new request leaves blocks free: this percentage of
-     * all blocks, or the blocks of one span for each answer that may grow, whichever is more. */
+    /* While any answer may grow, a grant leaves blocks free: this percentage of all blocks, or the
+     * blocks of one span for each answer that may grow, whichever is more. */
     uint32_t growth_reserve_percent;
     /* A request that was preempted this often has its whole answer reserved, so that the answer
      * does not grow. 0 = every request. */
@@ -55,15 +54,14 @@ struct sched_kv {
     uint64_t capacity_tokens;
     struct layer_groups groups;
     uint32_t block_tokens;
-    /* layer_groups_spans_kept of a request: [1] if its prompt is computed on the machine, else
-     * [0]. */
+    /* layer_groups_spans_kept of a request: [1] = the machine computes the prompt, [0] = not. */
     uint32_t kept_spans[2];
 };
 
 /* Returns how requests fill the memory of a machine with these options. */
 struct sched_kv sched_memory_kv(const struct sched_memory_options *options);
 
-/* Opens a policy without requests; *options is copied. `sched` must outlive it. Returns
+/* Opens a policy without requests; copies *options. `sched` must outlive the policy. Returns
  * ST_NO_MEMORY on failure. */
 enum status sched_memory_open(const struct sched_memory_options *options,
                               struct sched_machine *sched, struct sched_memory **out);
@@ -78,13 +76,12 @@ const struct sched_memory_options *sched_memory_options(const struct sched_memor
  * number of blocks of the longest context, at most half of all blocks. */
 uint32_t sched_memory_prompt_share(const struct sched_memory_options *options);
 
-/* Returns how much memory new requests leave free for answers that may grow: `percent` of `total`
- * or `growing`, whichever is larger; 0 if `growing` is 0. growing = number of these answers × the
- * memory that each of them takes next. All sizes are in one unit, blocks or tokens. */
+/* Returns how much memory grants leave free for answers that may grow: `percent` of `total` or
+ * `growing`, whichever is larger; 0 if `growing` is 0. growing = number of these answers × the
+ * memory that an answer takes next. All sizes are in one unit, blocks or tokens. */
 uint64_t sched_memory_growth_reserve(uint64_t total, uint32_t percent, uint64_t growing);
 
-/* Sets whether the machine is mixed, so that sched_memory_candidate_find keeps the prompts' share;
- * false after opening. */
+/* Sets whether sched_memory_candidate_find keeps the prompts' share; false after opening. */
 void sched_memory_mixed_set(struct sched_memory *memory, bool mixed);
 
 /* ---- one request ---- */
@@ -101,8 +98,8 @@ struct sched_memory_request {
 
 /* The blocks of a request. */
 struct sched_memory_blocks {
-    /* Blocks that the request has; until `granted`, blocks that it gets with the grant. In layers
-     * without a window, blocks of the prefix cache that the request reads are included. */
+    /* Blocks that the request has, or gets with the grant if it is not granted. In layers without a
+     * window, this includes blocks of the prefix cache that the request reads. */
     uint32_t count;
     uint32_t spans;         /* Spans of the request (common/layer_groups.h) that have blocks. */
     uint32_t spans_max;     /* Spans of the prompt and the longest answer. */
@@ -115,22 +112,19 @@ struct sched_memory_blocks {
 
 /* Returns the number of spans that hold `tokens` tokens. */
 uint32_t sched_memory_spans_of(const struct sched_memory_options *options, uint32_t tokens);
-/* Returns the number of spans that layers with a window keep of a request. computes_prompt:
- * this machine computes the request's prompt and answer; else only its answer. */
+/* Returns the number of spans that layers with a window keep of a request. computes_prompt = this
+ * machine computes the request's prompt. */
 uint32_t sched_memory_kept_spans(const struct sched_memory_options *options, bool computes_prompt);
 /* Returns the number of blocks of a request with a context of `tokens` tokens. */
 uint32_t sched_memory_blocks_of(const struct sched_memory_options *options, uint32_t tokens,
                                 bool computes_prompt);
-/* Returns the KV memory of a request with a context of `tokens` tokens, in tokens
- * (layer_groups_tokens). */
+/* Returns the KV memory, in tokens (layer_groups_tokens), of a context of `tokens` tokens. */
 uint64_t sched_memory_tokens_of(const struct sched_memory_options *options, uint64_t tokens,
                                 bool computes_prompt);
-/* Returns the tokens of the longest context that fits `blocks` blocks if one machine computes its
- * prompt and its answer. */
+/* Returns the tokens of the longest context, with its prompt, that fits `blocks` blocks. */
 uint64_t sched_memory_tokens_most(const struct sched_memory_options *options, uint32_t blocks);
 
-/* Queues a reservation. Requires an unused slot, and that the prompt and the longest answer fit the
- * machine. */
+/* Queues a reservation. Requires an unused slot and enough memory for the longest answer. */
 void sched_memory_reserve(struct sched_memory *memory, sched_slot slot,
                           const struct sched_memory_request *request);
 /* Adds a copy: a request whose KV of `tokens` tokens, in full blocks, is only stored here. The copy
@@ -151,8 +145,8 @@ const struct sched_memory_blocks *sched_memory_blocks(const struct sched_memory 
  * Computes the request's number of blocks again. Requires that the request is not granted. */
 void sched_memory_window_held_set(struct sched_memory *memory, sched_slot slot,
                                   uint32_t window_held);
-/* Starts to decode a granted request whose KV is complete on this machine. tokens_left = most
- * tokens left to generate. */
+/* Starts to decode a granted request whose KV is complete. tokens_left = most tokens to generate.
+ */
 void sched_memory_decode(struct sched_memory *memory, sched_slot slot, uint32_t tokens_left);
 /* Removes a granted request from the sched_machine. Its blocks count as used until
  * sched_memory_remove, because a prompt machine may still write into them. */
@@ -164,16 +158,15 @@ void sched_memory_remove(struct sched_memory *memory, sched_slot slot);
 /* ---- decisions ---- */
 
 enum sched_memory_growth {
-    /* Nothing now: every answer has room for its next token, or the answer that must be preempted
-     * is still in a batch. */
+    /* Nothing now: no answer lacks room, or the answer that must be preempted is in a batch. */
     SCHED_GROWTH_DONE,
     SCHED_GROWTH_SPAN,    /* The caller must take the blocks of one more span of the request. */
     SCHED_GROWTH_PREEMPT, /* The caller must free the request's blocks and remove the request. */
 };
 
-/* Returns what must happen next so that every answer has room for its next token, and for its draft
- * if many blocks are free. *slot_out is the request; not valid with SCHED_GROWTH_DONE. blocks_free
- * = blocks that can be taken. */
+/* Returns what must happen next so that answers have room for their next tokens, and for their
+ * drafts if many blocks are free. *slot_out is the request; not valid with SCHED_GROWTH_DONE.
+ * blocks_free = blocks that can be taken. */
 enum sched_memory_growth sched_memory_grow(struct sched_memory *memory, uint32_t blocks_free,
                                            sched_slot *slot_out);
 
@@ -189,17 +182,15 @@ bool sched_memory_candidate_find(const struct sched_memory *memory, sched_slot *
  * caller must take: all these blocks, or fewer if the prefix cache has some. Returns false if
  * blocks_free is less than the sum of
  * - blocks_needed,
- * - the blocks that new requests leave free for growing answers (growth_reserve_percent),
- * - the blocks of the first waiting prompt of each path, if the prompt arrived before the
- *   candidate. */
+ * - the blocks that grants leave free for growing answers (growth_reserve_percent),
+ * - the blocks of each path's first waiting prompt, if it arrived before the candidate. */
 bool sched_memory_grant(struct sched_memory *memory, sched_slot slot, uint32_t blocks_needed,
                         uint32_t blocks_free);
 
 /* Finds the granted reservation that must be given up to break a deadlock between machines
- * (sched_machine_deadlock_victim). Requires that no further batch can begin now. prompt_holders =
- * number of prompts that hold blocks of this machine and whose answers are generated elsewhere,
- * plus 1 if loads from tiers hold blocks. If the result is true, the caller quarantines or removes
- * the request. */
+ * (sched_machine_deadlock_victim). If the result is true, the caller quarantines or removes the
+ * request. Requires that no further batch can begin now. prompt_holders = number of requests that
+ * hold blocks here and are decoded elsewhere, plus 1 if loads from tiers hold blocks. */
 bool sched_memory_deadlock_victim(const struct sched_memory *memory, uint32_t blocks_free,
                                   uint32_t prompt_holders, sched_slot *slot_out);
 

@@ -46,12 +46,11 @@ struct sched_memory_options sched_memory_options_make(const struct config *confi
                                                       uint32_t block_count,
                                                       uint32_t context_tokens);
 
-/* Returns the event SCHED_MACHINE_RATES with the rates of *rates. The caller sets its now_us and
- * machine. */
+/* Returns the event SCHED_MACHINE_RATES with *rates. The caller sets `now_us` and `machine`. */
 struct sched_event sched_rates_event(const struct config *config, const struct sched_rates *rates);
 
-/* Returns the value of scheduler/prompt_fill_tokens; for "auto", the number for a machine that has
- * not measured anything yet. */
+/* Returns scheduler/prompt_fill_tokens; for "auto", the number of a machine without measured times.
+ */
 uint32_t sched_prompt_fill_tokens(const struct config *config);
 
 /* Returns the most prompt tokens that a batch with decodes can have. If
@@ -63,9 +62,8 @@ struct sched_pace_limits {
     uint32_t mixed_prompt_tokens;
     uint32_t prompt_fill_tokens;
 };
-/* Computes from `pace` the values whose config key is "auto", and sets these values in `sm`. If
- * `pipelined` (several batches may be in flight) is true, computes and sets nothing. Returns the
- * values in effect. */
+/* Computes from `pace` the values whose config key is "auto", and sets these values in `sm`. No
+ * effect if `pipelined` is true: several batches may be in flight. Returns the values in effect. */
 struct sched_pace_limits sched_pace_limits_apply(const struct config *config,
                                                  const struct sched_pace *pace, bool pipelined,
                                                  struct sched_machine *sm);
@@ -73,9 +71,9 @@ struct sched_pace_limits sched_pace_limits_apply(const struct config *config,
 /* Returns the TTFT and TBT targets of the config (slo/ttft_ms, slo/tbt_ms). */
 struct sched_pace_targets sched_pace_targets_make(const struct config *config);
 
-/* Returns the most batches in flight on each path of a machine: 1 without stages or with one stage;
- * otherwise one more than there are stages, so that the next batch already waits at the first
- * stage. All paths together have at most LIMIT_BATCHES_IN_FLIGHT. */
+/* Returns the most batches in flight on each path of a machine: 1 with at most one stage, else one
+ * more than there are stages, so that the next batch waits at the first stage. All paths together
+ * have at most LIMIT_BATCHES_IN_FLIGHT. */
 uint32_t sched_batches_in_flight(uint32_t stage_count, uint32_t path_count);
 
 /* Returns the prompt tokens of a micro-batch on a machine with stages: scheduler/micro_batch_tokens

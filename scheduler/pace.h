@@ -1,14 +1,14 @@
 /* pace: decides how much computing time prompts get between the steps of running answers, on one
  * machine or on several machines that take turns on the same cores. A machine has one struct
  * sched_pace on its event loop thread; the simulator has one for each simulated machine. Any thread
- * may call sched_pace_share_us. Pure: no clock and no I/O. It chooses no requests
- * (scheduler/machine/machine.h does) and measures nothing itself.
+ * may call sched_pace_share_us. Pure: no clock and no I/O. The functions choose no requests
+ * (scheduler/machine/machine.h does) and measure nothing.
  *
- * In each *step* (a batch without prompts), every running answer gets one token. Between two steps,
- * prompts get a *share* of t microseconds. *Open* prompts are prompts whose last chunk is not
- * computed. If the open prompts need P microseconds of computing and a step takes s microseconds,
- * the last of these prompts is done after P (t + s) / t, and an answer gets a token every t + s.
- * The first time, divided by the TTFT target, equals the second time, divided by the TBT target, if
+ * A *step* is a batch without prompts, in which running answers get a token each. Between two
+ * steps, prompts get a *share* of t microseconds. *Open* prompts are prompts whose last chunk is
+ * not computed. If the open prompts need P microseconds of computing and a step takes s
+ * microseconds, the last of these prompts is done after P (t + s) / t, and an answer gets a token
+ * every t + s. These two times are equal parts of their targets TTFT and TBT if
  *
  *     t = P × TBT / TTFT.
  *
@@ -30,8 +30,7 @@
 struct sched_pace {
     double prompt_token_us; /* Mean time of a prompt token; 0 = not known. */
     double step_us;         /* Mean time of a batch without prompts; 0 = not known. */
-    /* Geometric mean of the tokens of the open prompts, over the time in which prompts were open; 0
-     * = not known. */
+    /* Geometric mean of the tokens of the open prompts while prompts were open; 0 = not known. */
     double open_tokens;
     int64_t open_at_us; /* Time of the latest sched_pace_open_add. */
     struct {
@@ -58,10 +57,10 @@ void sched_pace_batch_add(struct sched_pace *pace, uint32_t decodes, uint32_t pr
 /* Records, when a batch begins, the tokens of the open prompts; 0 = no prompt is open. */
 void sched_pace_open_add(struct sched_pace *pace, uint64_t tokens, int64_t now_us);
 
-/* Returns the most prompt tokens for a batch that also decodes: as many as fit the share of this
- * machine's open prompts, at most tokens_max; while the time of a prompt token is not known,
- * tokens_max. The result is a multiple of LIMIT_CHUNK_TOKENS_MIN, and at least
- * LIMIT_CHUNK_TOKENS_MIN. Requires tokens_max >= LIMIT_CHUNK_TOKENS_MIN. */
+/* Returns the most prompt tokens for a batch that also decodes: about as many as the machine
+ * computes in the share of its open prompts, at most tokens_max; while the time of a prompt token
+ * is not known, tokens_max. The result is rounded to a multiple of LIMIT_CHUNK_TOKENS_MIN, and is
+ * not 0. Requires tokens_max >= LIMIT_CHUNK_TOKENS_MIN. */
 uint32_t sched_pace_mixed_tokens(const struct sched_pace *pace,
                                  const struct sched_pace_targets *targets, uint32_t tokens_max);
 

@@ -13,10 +13,10 @@
  *
  * Sharing is start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996). Each request gets a
  * tag, and the lowest tag is served first. A key's next tag is its previous tag plus cost / weight
- * of its previous request, but not below the class's virtual time, which is the highest tag served
- * so far. So keys that always have waiting requests get tokens in proportion to their weights. A
- * key gets no credit for the time in which it had no requests. The number of remembered keys is
- * bounded; a key that was forgotten starts at the virtual time again.
+ * of its previous request, but not below the class's *virtual time*: the highest tag of the class
+ * that was served. So keys that always have waiting requests get tokens in proportion to their
+ * weights. A key gets no credit for the time in which it had no requests. The number of remembered
+ * keys is bounded; a key that was forgotten starts at the virtual time again.
  *
  * Ageing: a request that has been in its class for ageing_us joins the next more urgent class that
  * has waiting requests, as if the request arrived now.
@@ -33,8 +33,7 @@
 #define SCHED_QUEUE_NONE UINT32_MAX /* No slot. */
 
 /* The accounts of the API keys, and the tickets of slot_count slots. A slot is in at most one
- * queue. Queues between which API keys share by weight, such as the queues of a machine's paths,
- * use one sched_accounts. */
+ * queue. Queues with one sched_accounts, such as those of a machine's paths, share by weight. */
 struct sched_accounts;
 
 /* Opens the accounts. Returns ST_NO_MEMORY on failure. */
@@ -43,14 +42,12 @@ void sched_accounts_close(struct sched_accounts *accounts); /* NULL is fine */
 
 /* A queue. Callers may read `first` and `count`. */
 struct sched_queue {
-    uint32_t root;  /* Root of the treap. */
-    uint32_t first; /* Slot that is served next; SCHED_QUEUE_NONE = the queue is empty. */
-    uint32_t last;  /* Slot that is served last. */
-    uint32_t count; /* Number of slots in the queue. */
-    /* Ends of the ageing list: the slots that have been in their class for the longest and for the
-     * shortest time. */
-    uint32_t ageing_first;
-    uint32_t ageing_last;
+    uint32_t root;         /* Root of the treap. */
+    uint32_t first;        /* Slot that is served next; SCHED_QUEUE_NONE = the queue is empty. */
+    uint32_t last;         /* Slot that is served last. */
+    uint32_t count;        /* Number of slots in the queue. */
+    uint32_t ageing_first; /* Slot that has been in its class for the longest time. */
+    uint32_t ageing_last;  /* Slot that has been in its class for the shortest time. */
 };
 
 /* Makes the queue empty. */
@@ -63,8 +60,7 @@ struct sched_ticket {
     uint32_t weight;  /* Weight of the key; 0 counts as 1. */
     int32_t priority; /* Class, from -LIMIT_PRIORITY to LIMIT_PRIORITY; lower is more urgent. */
     uint64_t cost;    /* Tokens for which the key is charged. */
-    /* The request was served before. It goes before new requests of its class, in the order of
-     * arrival. `cost` is ignored. */
+    /* The request was served before: it goes before new requests. `cost` is ignored. */
     bool resumed;
 };
 
@@ -76,14 +72,13 @@ void sched_queue_take(struct sched_accounts *accounts, struct sched_queue *queue
 /* Removes the slot from the queue without serving the request. Its key gets the cost back. */
 void sched_queue_drop(struct sched_accounts *accounts, struct sched_queue *queue, uint32_t slot);
 
-/* Returns the slot that is served after `slot`, which must be in a queue; SCHED_QUEUE_NONE = `slot`
- * is the last. */
+/* Returns the slot that is served after `slot`; SCHED_QUEUE_NONE = none. Requires that `slot` is in
+ * a queue. */
 uint32_t sched_queue_next(const struct sched_accounts *accounts, uint32_t slot);
 /* Returns the last slot of the queue whose ticket is not `resumed`; SCHED_QUEUE_NONE = none. */
 uint32_t sched_queue_last_new(const struct sched_accounts *accounts,
                               const struct sched_queue *queue);
-/* Returns true if slot `a` is served before slot `b`. The slots may be in different queues of these
- * accounts. */
+/* Returns true if slot `a` is served before slot `b`, perhaps in different queues. */
 bool sched_queue_before(const struct sched_accounts *accounts, uint32_t a, uint32_t b);
 
 /* Applies ageing to all slots of the queue. ageing_us = 0: no ageing. */

@@ -2,8 +2,7 @@
  * decoded tokens per second with batches as large as the TBT target allows. The gateway and the
  * simulator have one struct sched_rates for each machine, on the thread of the cluster scheduler. A
  * machine uses struct rates_line for the speeds of its links and tiers, on its event loop thread.
- * Pure: no clock and no I/O. It measures nothing: the machines do. Older measurements count less
- * (RATES_MEMORY_US). */
+ * Pure: no clock and no I/O. The functions measure nothing: the machines do. */
 #ifndef SCHEDULER_RATES_H
 #define SCHEDULER_RATES_H
 
@@ -14,8 +13,7 @@
 #define RATES_MEMORY_US 20000000
 
 /* Weighted sums over points (rows, microseconds), for a line by the method of least squares. All
- * zeros = no point. Other units may take the place of rows: bytes in link_speed.h, tokens in
- * tier_loads.h. */
+ * zeros = no point. Bytes (link_speed.h) or tokens (tier_loads.h) may take the place of rows. */
 struct rates_line {
     double weight;    /* Weights of the points. */
     double rows;      /* Rows. */
@@ -26,9 +24,8 @@ struct rates_line {
 
 /* Multiplies the weight of all earlier points by `keep`, then adds a point. */
 void rates_line_add(struct rates_line *line, double keep, double weight, double rows, double us);
-/* Stores the microseconds of a batch without rows (the fixed part), and of one more row. Neither is
- * negative. If the points' rows hardly differ, the fixed part is 0. Requires a point with rows >
- * 0. */
+/* Stores the microseconds of a batch without rows (the fixed part) and of one more row, each ≥ 0.
+ * If the points' rows hardly differ, the fixed part is 0. Requires a point with rows > 0. */
 void rates_line_fit(const struct rates_line *line, double *fixed_out, double *per_row_out);
 
 /* All zeros = nothing is known. */
@@ -47,8 +44,8 @@ struct sched_step_time {
  * counts little. mean = mean of earlier measurements; 0 = none: the result is `measured`. */
 double sched_rates_outlier_limit(double measured, double mean);
 
-/* Records `batches` batches with prompts, with `rows` rows and `us` microseconds in all. No effect
- * if one of these numbers is 0. */
+/* Records `batches` batches with prompts, of `rows` rows and `us` microseconds in all. No effect if
+ * a number is 0. */
 void sched_rates_prompts_add(struct sched_rates *rates, uint64_t batches, uint64_t rows,
                              uint64_t us);
 /* Records batches that only decoded, as sched_rates_prompts_add does batches with prompts. */

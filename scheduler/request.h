@@ -2,7 +2,7 @@
  * between these states, and the time at which each state was entered. The gateway keeps a struct
  * request_life for each request and makes every change on its event loop thread. Machines have
  * other states for requests (prompt_pool/prompt_state.h, token_pool/token_state.h). Pure: no clock.
- * It sends no messages and decides nothing. */
+ * The functions send no messages and decide nothing. */
 #ifndef SCHEDULER_REQUEST_H
 #define SCHEDULER_REQUEST_H
 
@@ -17,8 +17,7 @@ enum request_state {
     REQUEST_TRANSFERRING,
     /* The second token or PREFILLED has arrived. */
     REQUEST_DECODING,
-    /* The request waits for other machines, because it lost its machines or its memory, or is
-     * handed over. */
+    /* The request waits for other machines: it lost machines or memory, or is handed over. */
     REQUEST_RESUMING,
     REQUEST_DONE,
     REQUEST_FAILED,

@@ -19,13 +19,12 @@ struct stage_costs {
     uint32_t micro_batch_tokens;
 };
 
-/* Returns true if stage_costs_by_profile applies: the config names a profile, and no stage has
- * ranks. */
+/* Returns true if stage_costs_by_profile applies: the config has a profile, and no stage has ranks.
+ */
 bool stage_costs_use_profile(const struct config *config, const struct config_stages *stages);
 
-/* Computes the costs by the sizes of the weights. A stage of T ranks counts as T times as fast as
- * a stage without ranks. vocabulary_layers: size of the vocabulary matrix in layers
- * (model_vocabulary_layers). */
+/* Computes the costs by the sizes of the weights. A stage of T ranks counts as T times as fast as a
+ * stage without ranks. vocabulary_layers: see model_vocabulary_layers. */
 void stage_costs_by_weights(const struct config_machine *entry, const struct config_stages *stages,
                             uint32_t layer_count, double vocabulary_layers,
                             struct stage_costs *out);

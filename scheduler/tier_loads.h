@@ -1,7 +1,7 @@
 /* tier_loads: decides whether KV of a prompt that a tier (kvcache/tiers/) has stored is loaded or
  * computed again. machine/ has one struct sched_tier_loads for each tier, on the machine's event
- * loop thread; the simulator has one for each simulated tier; the cluster scheduler uses the same
- * rule. Pure: no clock and no I/O. It measures nothing and loads nothing. */
+ * loop thread; the simulator has one for each simulated tier; the cluster scheduler calls
+ * sched_tier_least_tokens. Pure: no clock and no I/O. The functions measure and load nothing. */
 #ifndef SCHEDULER_TIER_LOADS_H
 #define SCHEDULER_TIER_LOADS_H
 
@@ -19,8 +19,8 @@ struct sched_tier_loads {
     int64_t latest_us;      /* When the latest load was measured. */
 };
 
-/* Records that the KV of `tokens` tokens was loaded in `us` microseconds, which include the time in
- * which the load waited for earlier loads. No effect if `tokens` is 0 or `us` negative. */
+/* Records a load of the KV of `tokens` tokens that took `us` microseconds, with its wait for
+ * earlier loads. No effect if `tokens` is 0 or `us` negative. */
 void sched_tier_loads_add(struct sched_tier_loads *loads, uint32_t tokens, int64_t us,
                           int64_t now_us);
 

@@ -19,8 +19,7 @@
 
 #include <ucp/api/ucp.h>
 
-/* Ids of UCX active messages: a write, and the message of fabric_link_probe, whose header is the
- * token of the inbox. */
+/* Ids of UCX active messages. The header of PROBE (fabric_link_probe) is the token of the inbox. */
 #define FABRIC_AM_WRITE 1u
 #define FABRIC_AM_PROBE 2u
 #define FABRIC_OPS_SLAB 256u /* Ops in a slab. */
@@ -28,12 +27,11 @@
 #define FABRIC_EPOCHS_MAX 65536u
 /* Longest wait for copies that were begun. */
 #define FABRIC_SETTLE_US 200000
-/* Between two checks of the copies, at most this time counts towards FABRIC_SETTLE_US. If more time
- * has passed, this process was paused, and the copies may have ended meanwhile. */
+/* Most time between two checks of the copies that counts towards FABRIC_SETTLE_US: if more time has
+ * passed, this process was paused. */
 #define FABRIC_SETTLE_STEP_US 10000
 
-/* Precedes the data of a write by active message. Must not change until UCX has finished the
- * send. */
+/* Precedes the data of an active message. Must not change until UCX has finished the send. */
 struct fabric_write_header {
     uint64_t token;      /* Token of the receiver's inbox. */
     uint64_t offset;     /* Offset in the receiver's region. */
@@ -43,9 +41,8 @@ struct fabric_write_header {
 };
 _Static_assert(sizeof(struct fabric_write_header) == 32, "wire size");
 
-/* A write, probe or flush that UCX has not finished. UCX keeps a pointer to the op until it has
- * finished. UCX may never finish an op of a failed endpoint, so ops live until the fabric closes.
- */
+/* A write, probe or flush that was given to UCX. If an endpoint fails, UCX may keep a pointer to an
+ * op for ever. So ops live until the fabric closes. */
 struct fabric_op {
     struct fabric_op *next; /* Next in the link's list while in flight, else in the free list. */
     /* Where the pointer to this op is in the link's list; NULL = not in flight. */
@@ -94,8 +91,7 @@ struct fabric_copy {
 
 /* The copies of one direction. */
 struct fabric_copies {
-    /* Ring of the copies [first, first + count): copy n is at n % capacity. Their numbers can have
-     * gaps. */
+    /* Ring: copy n, first <= n < first + count, is at n % capacity. */
     struct fabric_copy *ring;
     uint64_t first, count, capacity;
     /* Number of the last copy for which the device was asked to wake us. */
@@ -109,7 +105,7 @@ struct fabric_copies {
 struct fabric_import {
     struct fabric_import *next;
     uint8_t *memory;
-    uint64_t last_copy_number; /* Last copy to this region. */
+    uint64_t last_copy_number; /* The device's number of the last copy to this region. */
     int fd;                    /* See fabric_link_close; -1 = none. */
 };
 
@@ -122,7 +118,7 @@ struct fabric_staging {
     /* free_slots: unused slots. landing: the slot that received messages are copied to. */
     struct fabric_slot *free_slots, *landing;
     struct fabric_chunk *chunks;   /* Pinned memory, in which the slots are. */
-    uint64_t landing_bytes;        /* Bytes received that are not in the device yet. */
+    uint64_t landing_bytes;        /* Received bytes that are not in the device yet. */
     struct fabric_import *closing; /* Imports whose links are closed. */
 };
 
@@ -171,12 +167,11 @@ struct fabric {
 struct link_flush {
     uint64_t cookie; /* See fabric_link_flush. */
     bool done;
-    /* Device to device: number of the copy that completes the flush; 0 = not yet known. */
+    /* Device to device: number of the copy that completes the flush; 0 = not known yet. */
     uint64_t after_copy;
 };
 
-/* A write that waits to be copied out of the device, or a flush that waits for the writes before
- * it. */
+/* A write that waits for its copy out of the device, or a flush that waits behind such writes. */
 struct staged_write {
     struct transport_request request;
     const uint8_t *local;
@@ -187,8 +182,8 @@ struct staged_write {
     uint64_t number; /* Number of the flush. */
 };
 
-/* An entry of a link's queue: a write that waits for a data connection or for room in window_bytes,
- * or a flush of puts that waits behind these writes. */
+/* A write that waits for a data connection or for room in window_bytes, or a flush of puts that
+ * waits behind such writes. */
 struct data_write {
     struct transport_request request;
     const uint8_t *memory;
@@ -215,8 +210,7 @@ struct fabric_link {
     ucp_rkey_h rkey;        /* NULL = UCX cannot put into the peer's region. */
     uint64_t remote_region; /* Address of the peer's region in the peer's process. */
     uint64_t token;         /* Token of the peer's inbox for this process. */
-    /* true: UCX or our device puts writes into the memory of the peer. false: writes are sent as
-     * messages. */
+    /* UCX or our device writes into the peer's memory; false = writes are messages or pieces. */
     bool direct;
     bool by_data; /* Writes travel over data connections. */
     bool shared;  /* UCX has mapped the peer's region into this process; no probe is needed. */
@@ -229,8 +223,9 @@ struct fabric_link {
     struct fabric_op *ops;
     struct data_queue queue;  /* Writes that wait for a data connection, or for the window. */
     uint64_t under_way_bytes; /* Bytes that UCX has taken and not finished. */
-    uint32_t epoch_writes;    /* Messages since the last flush; 0 if `direct` is true. */
-    /* Ring: flush n is at n % flush_capacity. n is also the flush's epoch. */
+    /* Messages or pieces since the last flush; 0 if `direct` is true. */
+    uint32_t epoch_writes;
+    /* Ring: flush n, which ends epoch n, is at n % flush_capacity. */
     struct link_flush *flushes;
     uint64_t flush_first, flush_count, flush_capacity;
     struct staged_write *staged_writes; /* Ring: entry n is at n % waiting_capacity. */
@@ -242,7 +237,7 @@ struct fabric_link {
     ucs_status_t failure;        /* First error except those of the device; UCS_OK = none. */
     enum status device_failed;   /* ST_OK = the device has not failed. */
     struct error device_failure; /* Why the device has failed. */
-    /* While the link closes: UCX's close request; NULL = UCX has closed the endpoint. */
+    /* In fabric.closing: UCX's close request; NULL = UCX has closed the endpoint. */
     void *close_request;
     int fd; /* See fabric_link_close; -1 = none. */
 };
@@ -260,19 +255,18 @@ void fabric_region_free(struct fabric *fabric);
 
 /* Takes a free op and puts it into the list *owner. Returns NULL if there is no memory. */
 struct fabric_op *fabric_op_take(struct fabric *fabric, struct fabric_op **owner);
-/* Puts an op that UCX has finished back into the free list. */
+/* Puts an op that UCX has finished into the free list, and releases its slot. */
 void fabric_op_give(struct fabric_op *op);
-/* Removes all ops from the list *owner, because the link closes. UCX keeps the ops. */
+/* Removes all ops from the list *owner, because the link closes. UCX may still finish the ops. */
 void fabric_ops_orphan(struct fabric_op **owner);
 
-/* Frees the closing links whose endpoints UCX has closed. With `all`, moves the other closing links
- * to fabric->leftover_links. */
+/* Frees closing links whose endpoints are closed. `all`: moves the others to leftover_links. */
 void fabric_links_reap(struct fabric *fabric, bool all);
 /* Frees fabric->leftover_links, after the worker is destroyed. */
 void fabric_links_left_close(struct fabric *fabric);
 
 enum status fabric_inboxes_start(struct fabric *fabric); /* Installs the handlers of messages. */
-/* A message of the inbox has been copied into the device; `copy` NULL = the copy failed. */
+/* Counts a message as landed, because its copy into the device is done. `copy` NULL = failed. */
 void fabric_inbox_copied(struct fabric_inbox *inbox, const struct fabric_copy *copy);
 /* Records the first error of an inbox (fabric_inbox_failed). */
 void fabric_inbox_fail(struct fabric_inbox *inbox, enum status why, const char *text);
@@ -288,15 +282,12 @@ void fabric_link_fail(struct fabric_link *link, ucs_status_t status);
 /* fabric_select.c: chooses the transports and devices of UCX. */
 void fabric_selection_make(const struct fabric_options *options, struct fabric_selection *out);
 
-/* fabric_link.c: gives UCX the writes that waited for the window. Returns true if UCX got a write.
- */
+/* fabric_link.c: gives UCX the writes that waited for the window. True = UCX got a write. */
 bool fabric_link_window_pump(struct fabric_link *link);
 
-/* fabric_link_data.c: queues a write. If memory runs out, the link fails and the slot is
- * released. */
+/* fabric_link_data.c: queues a write. If memory is short, fails the link and releases the slot. */
 void fabric_link_data_add(struct fabric_link *link, const struct data_write *write);
-/* Takes the oldest write out of the queue. Returns false if the queue is empty. The caller releases
- * the slot. */
+/* Takes the oldest write out of the queue; false = none. The caller releases the write's slot. */
 bool fabric_link_data_take(struct fabric_link *link, struct data_write *out);
 /* Drops the queued writes and frees the queue, because the link closes. */
 void fabric_link_data_close(struct fabric_link *link);
@@ -305,39 +296,37 @@ void fabric_link_data_close(struct fabric_link *link);
 /* Queues a write or a flush behind the earlier writes that wait for the device. */
 void fabric_link_stage(struct fabric_link *link, const struct staged_write *write);
 /* Begins the copies and flushes that wait, until the link's limit of bytes under way is reached.
- * Returns true if a copy or a flush has begun. */
+ * Returns true if it changed anything. */
 bool fabric_link_pump(struct fabric_link *link);
-/* Handles a copy of this link that the device has finished: sends the copied data, unless the copy
- * went from device to device. */
+/* Handles a finished copy of this link: sends the data that was copied into pinned memory. */
 void fabric_link_copied(struct fabric_link *link, const struct fabric_copy *copy);
 /* Drops the staged writes, and removes the link from its copies, because the link closes. */
 void fabric_link_unstage(struct fabric_link *link);
 /* Returns true if the link has failed (fabric_link_failed). */
 bool fabric_link_failing(const struct fabric_link *link);
-/* Returns the staged write or flush that has waited longest; NULL = none, or the link has failed.
- */
+/* Returns the oldest staged write or flush; NULL = none, or the link has failed. */
 struct staged_write *fabric_link_staged_first(struct fabric_link *link);
-/* Removes the staged write or flush that has waited longest. */
+/* Removes the oldest staged write or flush. */
 void fabric_link_staged_remove(struct fabric_link *link);
 
 /* fabric_link_peer.c */
-/* Lets peers of this host open the region. A failure is harmless: its text is added to
- * fabric->staged_why. */
+/* Lets peers of this host open a device's region, if the device can share memory. A failure is
+ * harmless: its text is added to fabric->staged_why. */
 void fabric_share(struct fabric *fabric);
 /* Opens the peer's region by our device and returns true. Returns false if that is not possible,
  * with the reason in link->indirect_reason if the device refused. */
 bool fabric_link_import(struct fabric_link *link, const struct fabric_address *peer);
 /* Does the work of fabric_link_pump for a link from device to device. */
 bool fabric_link_peer_pump(struct fabric_link *link);
-/* Completes the flushes for which this finished copy was the last copy. */
+/* Completes the flushes that waited for this finished copy. */
 void fabric_link_peer_copied(struct fabric_link *link, const struct fabric_copy *copy);
 /* Returns true for a link from device to device, and then takes over `fd`. */
 bool fabric_link_peer_close(struct fabric_link *link, int fd);
 /* Reads an id of this host, which is equal in all containers of the host and changes when the host
  * reboots. Returns false if there is no id. */
 bool fabric_host_read(uint8_t out[FABRIC_HOST_BYTES]);
-/* Closes the peers' regions that closed links have left open, if the copies to the region are done;
- * with `all`, also if copies are not done. */
+/* Closes the peers' regions of closed links to which all copies are done; with `all`, closes all
+ * regions of closed links. */
 void fabric_imports_reap(struct fabric *fabric, bool all);
 
 /* fabric_staging.c */
@@ -345,16 +334,16 @@ void fabric_imports_reap(struct fabric *fabric, bool all);
 enum status fabric_staging_open(struct fabric *fabric, const struct fabric_options *options);
 /* Requires that no send and no copy is under way. */
 void fabric_staging_close(struct fabric *fabric);
-/* Returns memory for `bytes` in *slot, or in a new slot that replaces *slot. Returns NULL if there
- * is no memory. Requires bytes <= FABRIC_PIECE_BYTES_MAX. */
+/* Returns memory for `bytes` bytes in *slot, or in another slot, which then replaces *slot; NULL =
+ * no memory. Requires bytes <= FABRIC_PIECE_BYTES_MAX. */
 uint8_t *fabric_slot_memory(struct fabric *fabric, struct fabric_slot **slot, size_t bytes);
 void fabric_slot_drop(struct fabric_slot *slot); /* Removes one user of the slot. NULL is fine. */
 /* Queues a copy between the device address `device` and copy->memory. The copy is a user of
  * copy->slot until the copy is done. */
 enum status fabric_staging_copy(struct fabric *fabric, enum device_direction direction,
                                 void *device, struct fabric_copy copy, struct error *error);
-/* Queues `count` runs of bytes to a peer's region as one copy of copy->link. Stores the number of
- * the copy. */
+/* Queues a copy of `count` runs of bytes to a peer's region, for the link copy->link. Stores the
+ * device's number of the copy. */
 enum status fabric_staging_copy_runs(struct fabric *fabric, const struct device_run *runs,
                                      uint32_t count, struct fabric_copy copy, uint64_t *number_out,
                                      struct error *error);
@@ -363,17 +352,16 @@ bool fabric_staging_progress(struct fabric *fabric);
 /* Makes progress with copies until *copies_left is 0 or FABRIC_SETTLE_US have passed. Each finished
  * copy decreases *copies_left: by its bytes for a link, by 1 for an inbox. */
 void fabric_staging_settle(struct fabric *fabric, const size_t *copies_left);
-/* Asks the device to wake us when its copies are done. Returns false if fabric_staging_full: UCX
- * must then not be armed. */
+/* Asks the device to wake us when its copies are done. Returns false if fabric_staging_full returns
+ * true: UCX must then not be armed. */
 bool fabric_staging_arm(struct fabric *fabric);
 /* Fails links and inboxes with copies that take longer than copy_us. */
 void fabric_staging_tick(struct fabric *fabric);
-/* Returns true if the received data that waits for the device has reached its limit, so that UCX
- * must not deliver more. */
+/* Returns true if too much received data waits for the device: UCX must not deliver more. */
 bool fabric_staging_full(const struct fabric *fabric);
 /* Returns the device's number of the oldest copy that is not done; UINT64_MAX = all are done. */
 uint64_t fabric_copies_oldest(const struct fabric_copies *copies);
-/* Removes the link or the inbox that closes from all copies. The other argument is NULL. */
+/* Removes a link or an inbox from all copies, because it closes. The other argument is NULL. */
 void fabric_staging_forget(struct fabric *fabric, const struct fabric_link *link,
                            const struct fabric_inbox *inbox);
 

@@ -29,8 +29,7 @@ struct handshake {
     /* All sizes in the address are 0 if the sender has no region. The pointers of a decoded address
      * point into the payload. */
     struct fabric_address address;
-    /* The receiver of this HELLO puts this number into its writes, so that the sender knows whose
-     * writes they are (fabric_inbox_token). */
+    /* The receiver names this number in its writes to the sender (fabric_inbox_token). */
     uint64_t token;
 };
 
@@ -38,13 +37,13 @@ struct handshake {
  * than `capacity` or HANDSHAKE_BYTES_MAX. */
 size_t handshake_encode(const struct handshake *handshake, uint8_t *out, size_t capacity);
 
-/* Sets the versions and formats of this program, and all other fields to 0. `version`: the highest
- * protocol version to speak. */
+/* Sets the formats and the lowest version of this program, and all other fields to 0. `version`:
+ * the highest protocol version to speak. */
 void handshake_init(struct handshake *out, uint32_t version);
 
 /* Decodes the payload of HELLO. Returns ST_OK, or ST_INVALID if the payload is no HELLO or one of
  * its fields is invalid; *out is then unchanged. If the sender speaks no version that this program
- * speaks, returns ST_OK and sets only the versions and the name; all other fields are 0. */
+ * speaks, returns ST_OK and sets the versions and the name; all other fields are 0. */
 enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake *out,
                              struct error *error);
 

@@ -1,6 +1,6 @@
 /* message: the control messages between gateways and machines and between machines, and functions
- * that encode and decode them. Gateways, machines, stage processes and benchmarks call these
- * functions. This part keeps no state and does no I/O (transport.h): any thread may call it. The
+ * that encode and decode the messages. Gateways, machines, stage processes and benchmarks call
+ * these functions, on any thread. This part keeps no state and does no I/O (transport.h does). The
  * messages between the processes of one machine with stages are in stage_message.h.
  *
  *   gateway → machine   RESERVE, PREFILL, CANCEL, PEER, ROLE, SHUTDOWN, PROBE
@@ -8,8 +8,6 @@
  *                       PREFIXES, OTHERS, LINK, LOADS, PROGRESS, PROBE, LEAVING
  *   prompt  → token     KV_READY, KV_ABORTED, PROGRESS
  *   token   → prompt    STAGES, CANCEL
- *
- * Messages name a request by its id and its generation. A resumed request has a higher generation.
  *
  * message_layout.h describes the bytes of a message. The decoder checks lengths, and the fields for
  * which the tables in message.c have a rule.
@@ -38,14 +36,11 @@ enum message_kind {
     MESSAGE_RESERVE = 1,
     /* Answer to RESERVE, as soon as memory is free: the ids of the reserved blocks. */
     MESSAGE_RESERVED,
-    /* To a prompt machine: compute the prompt, write its KV to the reserved blocks, and sample the
-     * first token. */
+    /* To a prompt machine: compute the prompt, write its KV, and sample the first token. */
     MESSAGE_PREFILL,
-    /* Tokens of answers, and scores of prompt tokens. One message may have tokens of several
-     * requests. */
+    /* Tokens of answers, and scores of prompt tokens, perhaps of several requests. */
     MESSAGE_TOKENS,
-    /* The prompt machine has done its part of the request. Contains the times of computing and of
-     * the transfer. */
+    /* The prompt machine has done its part of the request. Contains measured times. */
     MESSAGE_PREFILLED,
     MESSAGE_KV_READY, /* All KV of the prompt is in the token machine's blocks. */
     /* The prompt machine no longer writes into the token machine's blocks: free these blocks. */
@@ -53,12 +48,10 @@ enum message_kind {
     MESSAGE_CANCEL, /* The request is no longer wanted. */
     MESSAGE_FAILED, /* The machine has given up the request. */
     MESSAGE_STATS,  /* Counters and gauges of the machine. */
-    /* Connect to this machine to write KV; empty address = this gateway no longer needs the
-     * connection. */
+    /* Connect to this machine to write KV; empty address = the gateway needs no connection. */
     MESSAGE_PEER,
     MESSAGE_LINK, /* The link to another machine: whether it is up, and its speed. */
-    /* The machine should end its process. After LEAVING, SHUTDOWN means: this gateway no longer has
-     * a request on the machine. */
+    /* End the process. After LEAVING: this gateway no longer has a request on the machine. */
     MESSAGE_SHUTDOWN,
     MESSAGE_ROLE,   /* The home pool and the current pool of the machine. */
     MESSAGE_OTHERS, /* The load that other gateways put on this machine. */
@@ -82,8 +75,8 @@ enum message_kind {
 /* Returns a name such as "RESERVE"; "unknown" for an unknown kind. */
 const char *message_kind_name(enum message_kind kind);
 
-/* The structs of messages have no hidden padding, because their bytes are sent. A member `padding`
- * is sent as 0. */
+/* The structs of messages have no hidden padding, because their bytes are sent. Members `padding`
+ * and `padding2` are sent as 0. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wpadded"
 
@@ -94,9 +87,9 @@ struct message_request {
     uint32_t padding;
 };
 
-/* Returns a number by which machines sort requests: the request's id with its halves exchanged. The
- * upper half of an id is the number of the gateway, and the lower half is the gateway's count of
- * requests. */
+/* Returns a number by which machines sort requests, about in the order of arrival: the request's id
+ * with its halves exchanged. The upper half of an id is the number of the gateway, and the lower
+ * half is the gateway's count of requests. */
 static inline uint64_t message_request_number(const struct message_request *request)
 {
     return request->id << 32 | request->id >> 32;
@@ -111,9 +104,9 @@ struct message_rank {
     uint32_t preemptions; /* Number of times that the request was preempted. */
 };
 
-/* Whether and why the answer ends with this token. FINISH_NONE = it does not end. FINISH_STOP = the
- * token is an end token. FINISH_LENGTH = the answer has its greatest length. FINISH_CONSTRAINT = no
- * token fits the request's constraint; the id of this token has no meaning. */
+/* Why the answer ends with a token. FINISH_NONE = it does not end. FINISH_STOP = the token is an
+ * end token. FINISH_LENGTH = the answer has its greatest length. FINISH_CONSTRAINT = no token fits
+ * the request's constraint; the id of the token has no meaning. */
 enum message_finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_CONSTRAINT };
 
 /* A token of an answer, or the score of a prompt token. The message contains the fields before
@@ -132,8 +125,7 @@ struct message_token {
     uint32_t run_us;
     float logprob;
     uint8_t finish; /* enum message_finish. */
-    /* True: `logprob` is the score of the prompt token at position `index`, from 1 (echo with
-     * logprobs). */
+    /* `logprob` is the score of the prompt token at position `index`, from 1 (echo). */
     bool scored;
     bool has_logprob;  /* `logprob` has a meaning. */
     uint8_t top_count; /* Number of the most likely tokens in top_ids and top_logprobs. */
@@ -147,8 +139,7 @@ struct message_token {
  * kv/layerwise_threshold_tokens) or by measured speeds. */
 enum message_transfer_mode { TRANSFER_AUTO, TRANSFER_LAYERWISE, TRANSFER_ONE_PIECE };
 
-/* RESERVE. The prompt of a resumed request ends with the tokens of the answer that the client has
- * already got. */
+/* RESERVE. The prompt of a resumed request ends with the tokens that the client already has. */
 struct message_reserve {
     struct message_request request;
     /* Name of the machine that will write the KV. */
@@ -160,8 +151,9 @@ struct message_reserve {
     uint64_t prefix_salt; /* Salt of the hashes of the prompt's prefixes; 0 = none. */
     struct message_rank rank;
     struct sampling sampling;
-    uint32_t rule_count; /* Words in `rules`: the request's token rules (common/token_rules.h). */
-    bool prefix_cache;   /* The request uses the prefix cache of the machine. */
+    /* Number of words in `rules`: the request's token rules (common/token_rules.h). */
+    uint32_t rule_count;
+    bool prefix_cache; /* The request uses the prefix cache of the machine. */
     /* Only a copy of the prompt's KV will arrive, which the machine keeps in its prefix cache
      * (struct message_prefill, copied_generation). The prompt has full blocks only. The reservation
      * does not wait: it is refused with ST_NO_RESOURCE while memory is short. */
@@ -183,12 +175,11 @@ struct message_reserve {
 /* RESERVED. */
 struct message_reserved {
     struct message_request request;
-    /* Number of the prompt's first spans whose KV the machine already has in layers without a
-     * window. */
+    /* Number of first spans of the prompt whose KV the machine has in layers without a window. */
     uint32_t held_span_count;
-    /* Number of ids in `blocks`: the prompt's blocks, layer group after layer group. A group
-     * without a window begins with span held_span_count, a group with a window with span
-     * window_first. */
+    /* Number of ids in `blocks`: the prompt's blocks, layer group after layer group. The first
+     * block of a group without a window is for span held_span_count. The first block of a group
+     * with a window is for span window_first. */
     uint32_t block_count;
     /* Path of the request through the machine's stages (struct message_stage.paths). */
     uint32_t path;
@@ -215,7 +206,7 @@ struct message_prefill {
     struct sampling sampling;
     uint32_t block_count;  /* Number of ids in `blocks`. */
     uint32_t prompt_count; /* Number of tokens in `prompt`. */
-    /* Words in `rules`: the request's token rules (common/token_rules.h). */
+    /* Number of words in `rules`: the request's token rules (common/token_rules.h). */
     uint32_t rule_count;
     uint32_t constraint_bytes; /* Bytes of `constraint`; 0 = no constraint. */
     /* Number of tokens at the end of `prompt` that belong to the answer; 0 without a constraint. */
@@ -233,7 +224,7 @@ struct message_prefill {
     const char *constraint;
 };
 
-/* TOKENS, as message_decode stores it. message_tokens_begin and message_tokens_add encode it. */
+/* TOKENS, as message_decode stores it. message_tokens_add encodes TOKENS. */
 struct message_tokens {
     uint32_t count; /* Number of tokens. */
     /* Bytes of a token in front of its top_ids. A peer of another version may send more or fewer
@@ -261,8 +252,7 @@ struct message_prefilled {
     uint32_t queue_us; /* From the arrival of PREFILL to the start of the first batch. */
     /* From the start of the first batch to the sampled token, after the last layer. */
     uint32_t prefill_us;
-    /* From the sampled token to the flush of all KV: the part of transfer_us after computing has
-     * ended. */
+    /* From the sampled token to the flush of all KV. */
     uint32_t exposed_us;
     uint32_t transfer_us; /* From the first write to the flush of all KV. */
     uint32_t layers;      /* Layers whose KV was written. */
@@ -286,12 +276,13 @@ struct message_kv_ready {
     uint32_t first_token;
 };
 
-/* PROGRESS: the KV of the prompt's first `tokens` tokens is complete, in all layers. From a prompt
- * machine to a gateway: on the prompt machine. From a prompt machine to a token machine: on the
- * token machine, which passes the message on to the gateway. */
+/* PROGRESS: the KV of the prompt's first `tokens` tokens is complete, in all layers. If a prompt
+ * machine sends PROGRESS to a gateway, the KV is on the prompt machine. If a prompt machine sends
+ * PROGRESS to a token machine, the KV is on the token machine, which sends the message on to the
+ * gateway. */
 struct message_progress {
     struct message_request request;
-    uint32_t tokens; /* A multiple of the tokens of a block. */
+    uint32_t tokens; /* A multiple of kv/block_tokens. */
     uint32_t padding;
 };
 
@@ -302,11 +293,11 @@ struct message_probe {
 
 /* CANCEL: the receiver should give the request up.
  *
- * A token machine frees the blocks when no batch uses them. If a prompt machine may still write to
- * the blocks, the token machine quarantines the blocks first.
+ * A token machine frees the blocks when no batch uses the blocks. If a prompt machine may still
+ * write into the blocks, the token machine quarantines the blocks first.
  *
- * A prompt machine stops computing, and sends KV_ABORTED to the token machine when its writes have
- * ended, unless it has sent KV_READY. If a token machine cancels a request that the prompt machine
+ * A prompt machine stops computing. Unless it has sent KV_READY, it sends KV_ABORTED to the token
+ * machine when its writes have ended. If a token machine cancels a request that the prompt machine
  * does not know, the prompt machine sends KV_ABORTED and refuses a PREFILL of the request that
  * arrives later. */
 struct message_cancel {
@@ -325,11 +316,10 @@ struct message_failed {
     char text[256]; /* Why the machine has given up the request. */
 };
 
-/* PREEMPTED: the token machine is short of KV memory and has taken the blocks of this request away.
- */
+/* PREEMPTED. */
 struct message_preempted {
     struct message_request request;
-    /* Tokens generated in this generation. All of them were sent before this message. */
+    /* Number of tokens generated in this generation; all were sent before this message. */
     uint32_t generated;
     uint32_t padding;
     char text[256]; /* Reason, for logs. */
@@ -349,10 +339,11 @@ struct message_stats {
     MACHINE_COUNTERS(COUNTER_FIELD_32)
     uint32_t kv_kinds;     /* Kinds of layers of the model (layer_groups_kinds). */
     uint32_t kv_blocks[6]; /* Number of blocks in each state, by enum kv_state. */
-    /* Gauges by kind of layer: KV bytes of the blocks that are not free. Of KV that several ranks
-     * hold, one copy counts, here and in transfer_bytes. */
+    /* Gauges by kind of layer: KV bytes of the blocks that are not free. KV that several ranks hold
+     * counts once. */
     uint64_t kv_bytes[LAYER_KIND_COUNT];
-    /* Counters by kind of layer: KV bytes written to token machines. */
+    /* Counters by kind of layer: KV bytes written to token machines. KV that several ranks hold
+     * counts once. */
     uint64_t transfer_bytes[LAYER_KIND_COUNT];
     struct message_copies device_copies; /* Copies of KV into and out of device memory. */
     MACHINE_COUNTERS(COUNTER_FIELD_64)
@@ -369,13 +360,13 @@ static inline size_t message_stats_draft_accepted(uint32_t position)
     return offsetof(struct message_stats, draft_accepted_0) + position * sizeof(uint64_t);
 }
 
-/* message_copies_add and message_stats_add add the counters of `from` to those of `to`. The gauges
- * of `to` stay. */
+/* Adds the counters of `from` to the counters of `to`. The field `way` of `to` stays. */
 static inline void message_copies_add(struct message_copies *to, const struct message_copies *from)
 {
     COPY_COUNTERS(COUNTER_ADD)
 }
 
+/* Adds the counters of `from` to the counters of `to`. The gauges of `to` stay. */
 static inline void message_stats_add(struct message_stats *to, const struct message_stats *from)
 {
     MACHINE_COUNTERS(COUNTER_ADD)
@@ -393,15 +384,14 @@ static inline uint64_t message_stats_transferred(const struct message_stats *sta
     return bytes;
 }
 
-/* PREFIXES: prefixes in the prefix cache of a machine. A gateway that has connected gets all
- * prefixes, and later the changes or again all prefixes (replaces_all). */
+/* PREFIXES: prefixes in the prefix cache of a machine. A gateway gets all prefixes when it has
+ * connected. Later messages have changes, or again all prefixes. */
 struct message_prefixes {
     uint32_t count;    /* At most LIMIT_PREFIXES. */
     bool replaces_all; /* Forget all prefixes reported before this message. */
     uint8_t padding[3];
-    const uint64_t *hashes; /* Values of prefix_hash (common/prefix_hash.h). */
-    /* [count]: 1 = the machine has the KV of this prefix, 0 = no longer. The elements are in the
-     * order of the changes. */
+    const uint64_t *hashes; /* [count]: values of prefix_hash (common/prefix_hash.h). */
+    /* [count], in the order of the changes: 1 = the machine has this prefix's KV, 0 = no longer. */
     const uint32_t *held;
 };
 
@@ -411,9 +401,9 @@ struct message_peer {
     char address[LIMIT_ADDRESS_BYTES]; /* "host:port"; empty: see MESSAGE_PEER. */
 };
 
-/* ROLE: the pools of a machine. A machine of any pool does all work that arrives. But a machine
- * whose current pool is the mixed pool keeps a part of its memory for prompts that are decoded on
- * other machines (token_pool_mixed_set). */
+/* ROLE: the pools of a machine. A machine does all work that arrives, in any pool. In the mixed
+ * pool, it keeps a part of its memory for prompts whose answers other machines generate
+ * (token_pool_mixed_set). */
 struct message_role {
     /* Number of the latest change of the home pool that the gateway knows; 0 = no change: the pool
      * in the config file is the home pool. */
@@ -427,7 +417,7 @@ struct message_role {
 
 /* ABOUT: where and with what a machine computes. The texts end in a NUL; empty = unknown. */
 struct message_about {
-    char device[96]; /* What it computes on, such as "cpu, 4 threads". */
+    char device[96]; /* The machine's device, such as "cpu, 4 threads". */
     char host[64];   /* Name of the machine's host. */
     char build[64];  /* Release and commit of the machine's program. */
     /* The machine computes on the CPU, because the GPU that its config names cannot be used. */
@@ -435,7 +425,7 @@ struct message_about {
     uint8_t padding[7];
 };
 
-/* One process that holds KV of a machine. */
+/* A process that holds KV of a machine. */
 struct message_stage {
     uint64_t paths;       /* Bit p = the process holds KV of requests with path p. */
     uint32_t first_layer; /* Layers first_layer to end_layer - 1. */
@@ -446,8 +436,8 @@ struct message_stage {
     char address[LIMIT_ADDRESS_BYTES];
 };
 
-/* STAGES: the processes that hold KV of a machine. For each path, each KV head of each layer is in
- * exactly one process, unless the ranks of a stage hold copies of the same heads. */
+/* STAGES: the processes that hold KV of a machine. On each path, a KV head of a layer is in one
+ * process, or in several ranks of a stage, which then hold copies. */
 struct message_stages {
     uint32_t count; /* 1 to LIMIT_STAGE_PROCESSES. */
     uint32_t padding;
@@ -476,8 +466,7 @@ struct message_loads {
     const struct message_load *loads;
 };
 
-/* OTHERS: the load that other gateways put on this machine. The sums do not contain the receiver's
- * own requests. */
+/* OTHERS: the load that gateways other than the receiver put on this machine. */
 struct message_others {
     char leader[LIMIT_NAME_BYTES]; /* The lowest of the names of the connected gateways. */
     uint32_t gateways;             /* Connected gateways, including the receiver. */
@@ -485,18 +474,17 @@ struct message_others {
     uint32_t decodes;              /* Answers that wait for memory, are reserved, or run. */
     bool is_in_mixed_pool;         /* Another gateway has this machine in its mixed pool. */
     uint8_t home_pool;             /* The home pool, from the ROLE with the highest serial. */
-    uint8_t rank; /* The number of connected gateways with a lower name than the receiver. */
+    uint8_t rank; /* Number of connected gateways with a lower name than the receiver. */
     uint8_t padding[1];
     uint64_t prompt_tokens; /* Tokens of `prompts`, without tokens of the prefix cache. */
-    /* KV memory, in tokens, of all requests, including computed prompts
-     * (sched_memory_tokens_of). */
+    /* KV memory, in tokens (sched_memory_tokens_of); computed prompts count, too. */
     uint64_t kv_tokens;
     /* Serial of the ROLE that set `home_pool`; 0 = none, the config file decides. */
     uint64_t home_serial;
-    /* Prompt tokens of all PREFILLs since the machine started, except PREFILLs of the receiver's
+    /* Prompt tokens of all PREFILLs since the machine started, without PREFILLs of the receiver's
      * present connection and PREFILLs that only copy KV (copied_generation). */
     uint64_t prompt_tokens_taken;
-    /* Number of all RESERVEs since the machine started, except RESERVEs of the receiver's present
+    /* Number of RESERVEs since the machine started, without RESERVEs of the receiver's present
      * connection and RESERVEs for a copy (struct message_reserve, copy). */
     uint64_t answers_taken;
 };
@@ -516,8 +504,7 @@ struct message_link {
 
 #pragma GCC diagnostic pop
 
-/* A message: its kind, and the member of the union for this kind. SHUTDOWN and LEAVING have no
- * member. */
+/* A message: its kind, and the member of the union for this kind, if there is one. */
 struct message {
     enum message_kind kind;
     union {
@@ -546,8 +533,7 @@ struct message {
     };
 };
 
-/* A growing buffer for one message; all zeros = empty. Reuse it: once the buffer is large enough,
- * encoding allocates nothing. */
+/* A growing buffer for one message; all zeros = empty. A buffer can be used again. */
 struct message_buffer {
     uint8_t *data;
     size_t bytes;
@@ -558,25 +544,25 @@ struct message_buffer {
 void message_buffer_done(struct message_buffer *buffer);
 
 /* Replaces the buffer's content with the encoded message. `version`: the version of the protocol on
- * the connection to the receiver (transport_peer_version). Fields that this version does not have
- * are left out. Returns ST_INVALID if the kind is unknown or a field is out of range, ST_TOO_LARGE
- * if the message would exceed LIMIT_MESSAGE_BYTES, ST_NO_MEMORY if the buffer cannot grow. Also
- * returns ST_INVALID for MESSAGE_TOKENS, which message_tokens_add encodes. */
+ * the connection to the receiver (transport_peer_version). Fields and arrays that this version does
+ * not have are left out. Returns ST_INVALID if the kind is unknown, if the kind is MESSAGE_TOKENS
+ * (message_tokens_add) or if a field is out of range; ST_TOO_LARGE if the message would exceed
+ * LIMIT_MESSAGE_BYTES; ST_NO_MEMORY if the buffer cannot grow. */
 enum status message_encode(const struct message *message, uint32_t version,
                            struct message_buffer *buffer);
 
 /* Empties the buffer, for a new message TOKENS. */
 void message_tokens_begin(struct message_buffer *buffer);
-/* Adds one token to a message TOKENS; the first token also adds the header. Returns ST_TOO_LARGE if
- * the message is full (send the message and begin another one), ST_INVALID if a field is out of
- * range, ST_NO_MEMORY if the buffer cannot grow. On an error the token is not added. */
+/* Adds a token to the message TOKENS in the buffer. Returns ST_TOO_LARGE if the message is full
+ * (send the message and begin another one), ST_INVALID if a field is out of range, ST_NO_MEMORY if
+ * the buffer cannot grow. On an error the token is not added. */
 enum status message_tokens_add(struct message_buffer *buffer, const struct message_token *token);
 
 /* Decodes and checks the message of `bytes` bytes at `data`. Requires that `data` is aligned to 8
- * bytes, as it is in the event `message` of a transport. Fields that the sender's version does not
- * have become 0; fields and arrays that only the sender's version has are ignored. Pointers of
- * `out` point into `data`. Returns ST_OK, or ST_INVALID with a text that says what is wrong; the
- * content of `out` is then undefined. */
+ * bytes, as in the event `message` of a transport. Fields that the sender's version does not have
+ * become 0. Fields and arrays that only the sender's version has are ignored. Pointers of `out`
+ * point into `data`. Returns ST_OK, or ST_INVALID with a text that says what is wrong; the content
+ * of `out` is then undefined. */
 enum status message_decode(const uint8_t *data, size_t bytes, struct message *out,
                            struct error *error);
 /* Copies the next token of a decoded message TOKENS, and moves `cursor` behind it. Elements of

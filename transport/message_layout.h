@@ -1,7 +1,7 @@
 /* message_layout: tables that describe the structs of messages, and the functions that encode,
  * decode and check messages by these tables. message.c and stage_message.c call the functions;
  * other parts use message.h and stage_message.h. This part keeps no state and does no I/O: any
- * thread may call it.
+ * thread may call the functions.
  *
  * The functions encode all messages except TOKENS (message_tokens_add), and decode and check all
  * messages.
@@ -31,8 +31,7 @@ struct wire_header {
     uint16_t kind; /* enum message_kind or enum stage_message_kind. */
     /* Size of the struct that follows, in the sender's version: a multiple of 8. */
     uint16_t struct_bytes;
-    /* Size of the whole message with this header. The receiver refuses a message of another size.
-     */
+    /* Size of the whole message with this header. */
     uint32_t bytes;
 };
 
@@ -59,15 +58,14 @@ struct message_rule {
     const char *field; /* Name of the field, for error texts. */
     enum message_rule_kind kind;
     uint16_t offset;       /* Offset of the field in the struct. */
-    uint16_t bytes;        /* Size of the field; only for RULE_TEXT, PADDING and COUNTED. */
-    uint16_t limit_offset; /* Offset of another field, which limits this one. */
+    uint16_t bytes;        /* Size of the field; for RULE_TEXT, RULE_PADDING, RULE_COUNTED. */
+    uint16_t limit_offset; /* Offset of the field that limits this field. */
     int64_t low;           /* Lowest valid value. */
     int64_t high;          /* Highest valid value. */
     const struct message_layout *inner; /* Rules of the nested struct. */
 };
 
-/* An array of a message. The struct of the message has a pointer to the array and the number of the
- * array's elements. */
+/* An array of a message: the struct of the message has its address and its number of elements. */
 struct message_array {
     const char *field;                    /* Name of the pointer, for error texts. */
     uint16_t pointer;                     /* Offset of the pointer to the elements. */
@@ -76,14 +74,13 @@ struct message_array {
     const struct message_layout *element; /* Rules of each element; NULL = none. */
 };
 
-/* The state of reading and checking one message: the bytes that are not read yet, and what error
- * texts need. */
+/* The state of reading and checking one message. */
 struct message_reader {
-    const uint8_t *next; /* The bytes from `next` to `end` are not read yet. */
-    const uint8_t *end;
+    const uint8_t *next; /* The first byte that is not read yet. */
+    const uint8_t *end;  /* End of the message. */
     const char *message; /* Name of the kind of message. */
-    const char *array; /* The checked field is in element `index` of this array; NULL = in none. */
-    uint32_t index;    /* Index of the element; see `array`. */
+    const char *array;   /* Name of the array that is checked; NULL = the struct of the message. */
+    uint32_t index;      /* Index of the element of the array that is checked. */
     struct error *error; /* NULL = no error text is wanted. */
 };
 
@@ -108,13 +105,12 @@ struct message_layout {
     /* Checks relations between fields of `message`, after all rules. Returns ST_OK or ST_INVALID.
      * NULL = there are no relations. */
     enum status (*check)(const struct message_reader *reader, const void *message);
-    /* Reads and checks the bytes that follow the arrays. Returns ST_OK or ST_INVALID. NULL = no
-     * bytes follow. */
+    /* Reads and checks the bytes after the arrays. Returns ST_OK or ST_INVALID. NULL = none. */
     enum status (*read_rest)(struct message_reader *reader, void *message);
 };
 
-/* Initialisers of a message_rule for the field `name` of a struct. RANGE, BOOL, FINITE, BELOW,
- * TEXT, PADDING, COUNTED and STRUCT are the rules; RULE_AT and FIELD_BYTES are parts of these. */
+/* Initialisers of a message_rule for the field `name` of a struct: RANGE, BOOL, FINITE, BELOW,
+ * TEXT, PADDING, COUNTED and STRUCT. RULE_AT and FIELD_BYTES are parts of these initialisers. */
 /* clang-format off */
 #define RULE_AT(type, name)     .field = #name, .offset = offsetof(struct type, name)
 #define FIELD_BYTES(type, name) .bytes = sizeof(((struct type *)0)->name)
@@ -170,8 +166,7 @@ void *message_buffer_add(struct message_buffer *buffer, size_t bytes);
  * that names `what` if fewer bytes are left; the caller then returns ST_INVALID. */
 const void *message_take(struct message_reader *reader, size_t bytes, const char *what);
 
-/* Checks that `value` is from `low` to `high`. Returns ST_OK, or ST_INVALID with an error text that
- * names `field`. */
+/* Checks low <= value <= high. Returns ST_OK, or ST_INVALID with an error that names `field`. */
 enum status message_range_check(const struct message_reader *reader, const char *field,
                                 int64_t value, int64_t low, int64_t high);
 

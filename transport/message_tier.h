@@ -1,7 +1,6 @@
-/* message_tier: copies the fields of one tier into and out of struct message_stats. A tier is a
- * store for KV below a machine's KV memory (kvcache/tiers/). Machines store the fields, and
- * gateways read them. The functions keep no state: any thread may call them. This part counts
- * nothing and sends nothing. */
+/* message_tier: copies the fields of one tier (kvcache/tiers/) into and out of struct
+ * message_stats. Machines store the fields, and gateways read the fields. Any thread may call the
+ * functions, which keep no state, count nothing and send nothing. */
 #ifndef TRANSPORT_MESSAGE_TIER_H
 #define TRANSPORT_MESSAGE_TIER_H
 
@@ -11,8 +10,8 @@
 #include <stddef.h>
 #include <string.h>
 
-/* State of a tier. NONE: the machine has no tier of this kind. BROKEN: the tier has failed and is
- * not used now. WORKS: the tier is used. */
+/* State of a tier. NONE: the machine has no tier of this kind. BROKEN: the tier is not used now,
+ * because it has failed. WORKS: the tier is used. */
 enum message_tier_state { MESSAGE_TIER_NONE, MESSAGE_TIER_BROKEN, MESSAGE_TIER_WORKS };
 
 /* The state of a tier, then its counters and gauges, which TIER_COUNTERS of common/counters.h
@@ -41,7 +40,7 @@ static inline size_t message_stats_tier_at(enum tier_kind kind)
     return at[kind];
 }
 
-/* Returns the fields of the tier of this kind. */
+/* Returns the fields of the tier of this kind from `stats`. */
 static inline struct message_tier message_stats_tier(const struct message_stats *stats,
                                                      enum tier_kind kind)
 {
@@ -50,7 +49,7 @@ static inline struct message_tier message_stats_tier(const struct message_stats 
     return tier;
 }
 
-/* Replaces the fields of the tier of this kind. */
+/* Replaces the fields of the tier of this kind in `stats`. */
 static inline void message_stats_tier_set(struct message_stats *stats, enum tier_kind kind,
                                           const struct message_tier *tier)
 {

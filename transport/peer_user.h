@@ -1,11 +1,9 @@
-/* peer_user: says what a connection of a machine or a stage process is for. A process sets a struct
- * peer_user as the `user` of each connection that it accepts or makes (transport_peer_user). The
- * struct holds the kind of the peer, and the object that represents the peer in the process. The
- * process chooses by the kind which function handles an event of the connection.
+/* peer_user: says what a connection of a machine or a stage process is for. Such a process sets a
+ * struct peer_user as the `user` of a connection (transport_peer_user), and chooses by the kind of
+ * the peer which function handles an event of the connection.
  *
  * The parts of machines and stage processes use these structs on the one event loop thread that
- * owns the transport. A peer_user owns neither the peer nor the object. The gateway does not use
- * this header. */
+ * owns the transport. A peer_user owns neither the peer nor the object. */
 #ifndef TRANSPORT_PEER_USER_H
 #define TRANSPORT_PEER_USER_H
 
@@ -15,10 +13,10 @@
 
 enum peer_kind {
     /* Peers that have connected to this process: */
-    /* The kind is not known: the connection is not up yet, or this process refuses the peer. */
+    /* The connection is not up yet, or this process refuses the peer. */
     PEER_NEW,
     PEER_GATEWAY,
-    PEER_WRITER,         /* A machine, or a stage process of a machine, that writes KV. */
+    PEER_WRITER,         /* A process of another machine, which writes KV into this process. */
     PEER_HEAD,           /* The head of this stage process. */
     PEER_STAGE_PREVIOUS, /* A process of the stage before the stage of this stage process. */
     /* Peers to which this process has connected: */
@@ -26,16 +24,15 @@ enum peer_kind {
     /* A process that stores KV of a token machine; the object is a struct target_process
      * (kvcache/kv_targets.c). */
     PEER_TARGET,
-    /* Another process of this machine. In a head: a stage process; the object is a struct
-     * stage_process. In a stage process: a process of the next stage; the object is a struct
-     * stage_next. */
+    /* In a head: a stage process; the object is a struct stage_process. In a stage process: a
+     * process of the next stage; the object is a struct stage_next. */
     PEER_STAGE,
     PEER_KIND_COUNT,
 };
 
 struct peer_user {
     enum peer_kind kind;
-    void *object; /* Represents the peer in this process. NULL = the peer has connected to us. */
+    void *object; /* Represents a peer to which this process has connected; NULL = none. */
 };
 
 /* Returns the kind of the peer; PEER_NEW if the `user` of the connection is not set. */

@@ -10,8 +10,7 @@
  * writes KV into the peer's region, and the inbox receives what the peer writes into our region.
  * The fabric chooses how KV travels (fabric.h). These files do not read messages (message.h).
  *
- * An epoch is the writes between two flushes. A probe is a first message over UCX, by which a link
- * is proved to reach the peer.
+ * A probe is a first message over UCX, by which a link is proved to reach the peer.
  *
  * The one thread that owns the transport makes every call. */
 #ifndef TRANSPORT_PEERS_H
@@ -28,23 +27,23 @@
 enum peer_state {
     PEER_CONNECTING, /* The host is being looked up, or the socket is not connected yet. */
     PEER_GREETING,   /* Proofs and HELLO are not done; see enum greeting_step. */
-    /* Control connection, HELLO has arrived from the peer: the connecting side may have to prove
-     * that its link works, and the accepting side waits for FRAME_LINK_READY (ucx_prove.c). */
+    /* A control connection on which HELLO has arrived. The connecting side may have to prove that
+     * its link works. The accepting side waits for FRAME_LINK_READY (ucx_prove.c). */
     PEER_PROVING,
     PEER_UP,
-    /* The connection has ended for the user of the transport, but the peer may still write into our
-     * memory (ucx_linger.c). */
+    /* The connection has ended, but the peer may still write into our memory (ucx_linger.c). */
     PEER_LINGERING,
-    /* The connection has ended. The struct stays valid until the next progress. */
+    /* The connection has ended for good. The struct stays valid until the next progress. */
     PEER_DEAD,
 };
 
 enum frame_kind {
-    FRAME_HELLO = 1,
-    FRAME_REFUSE,  /* struct wire_refuse: why the sender ends the connection. */
-    FRAME_MESSAGE, /* Payload of transport_send. */
-    FRAME_PING,    /* No payload: proof that the sender is alive. */
-    FRAME_FLUSH,   /* struct fabric_mark: send FLUSHED when the writes of this epoch have landed. */
+    FRAME_HELLO = 1, /* See handshake.h. */
+    FRAME_REFUSE,    /* struct wire_refuse: why the sender ends the connection. */
+    FRAME_MESSAGE,   /* Payload of transport_send. */
+    FRAME_PING,      /* No payload: proof that the sender is alive. */
+    /* struct fabric_mark: send FLUSHED when the writes of this epoch (fabric.h) have landed. */
+    FRAME_FLUSH,
     FRAME_FLUSHED, /* uint32_t epoch, then uint32_t 0: the writes of this epoch have landed. */
     FRAME_AUTH,    /* See auth.h for AUTH, AUTH_REPLY and AUTH_PROOF. */
     FRAME_AUTH_REPLY,
@@ -57,8 +56,7 @@ enum frame_kind {
     FRAME_KEY,       /* struct wire_key of ucx_key.c: the sender proves a cluster key. */
     FRAME_KEY_REPLY, /* struct wire_key: the receiver of FRAME_KEY proves this key, too. */
     FRAME_LINK_SEEN, /* No payload: the probe that the receiver of this frame sent has arrived. */
-    /* No payload, sent by the connecting side when it has nothing more to prove. Both sides are now
-     * up. */
+    /* No payload: the connecting side, which sends this frame, is up. */
     FRAME_LINK_READY,
 };
 
@@ -80,7 +78,7 @@ struct peer {
     enum greeting_step step; /* Used in PEER_GREETING. */
     /* With a cluster key: what the proofs of both sides cover. */
     struct auth_exchange auth_exchange;
-    uint8_t key_id[SECRET_KEY_ID_BYTES]; /* The cluster key that the peer has proved last. */
+    uint8_t key_id[SECRET_KEY_ID_BYTES]; /* Id of the cluster key that the peer has proved last. */
     int64_t key_by_us; /* Deadline for the proof of a key in ucx.keys; 0 = none. */
     bool accepted;     /* The peer has connected to us. */
     struct stream stream;
@@ -94,22 +92,19 @@ struct peer {
      * last. sent_us: time at which peer_send last sent a frame. */
     int64_t begun_us, heard_us, sent_us;
     int64_t proving_us; /* Time at which the proof of `link` or `candidate` began. */
-    /* LINK_SEEN has arrived; false again when a candidate is opened. The LINK_SEEN may answer the
+    /* LINK_SEEN has arrived; false again when a candidate is opened. LINK_SEEN may also answer the
      * probe of a link that was closed. */
     bool link_seen;
-    /* Writes to the peer. NULL = not open (prove_begin, peer_link). */
-    struct fabric_link *link;
-    /* A link over UCX that is being proved while the writes of `link` travel over data connections;
-     * NULL = none. */
+    struct fabric_link *link; /* The link for writing to the peer; NULL = not open. */
+    /* A link over UCX that is being proved while `link` uses data connections; NULL = none. */
     struct fabric_link *candidate;
     int64_t retry_us;        /* Time from which a candidate may be opened; 0 = never. */
-    uint32_t retry_pause_ms; /* Time from the last failure to retry_us. */
+    uint32_t retry_pause_ms; /* Time from the last failure to retry_us; 0 = no failure yet. */
     /* What the peer writes into our region; NULL = none. */
     struct fabric_inbox *inbox;
     uint8_t *hello_frame; /* Copy of the peer's HELLO; hello_fields points into this copy. */
     struct handshake hello_fields;
-    /* Data connection: the control connection that it belongs to. NULL = this is a control
-     * connection. */
+    /* Data connection: its control connection. NULL = this is a control connection. */
     struct peer *control;
     uint32_t data_count; /* Control connection: number of its data connections. */
     /* Control connection: a side has opened its data connections, or we have sent DATA_WANTED. */
@@ -128,7 +123,7 @@ struct peer {
     struct error failure; /* Why the connection is failing. */
     bool writes_directly; /* See fabric_writes_directly. */
     bool same_host;       /* The peer is, or may be, on this host (fabric_writes_directly). */
-    bool writes_awaited;  /* linger_await has returned true while the socket still worked. */
+    bool writes_awaited;  /* The connection will linger (PEER_LINGERING) when it has ended. */
 };
 
 /* A transport. */
@@ -171,15 +166,14 @@ bool linger_full(const struct ucx *ucx);
 /* See transport_writes_await. */
 bool linger_await(struct peer *peer);
 /* Ends the stream and the links of a peer whose connection ends. The socket is closed for sending
- * when the writes of this side have ended. Sets the state to PEER_LINGERING if writes_awaited is
- * true, else to PEER_DEAD; in PEER_LINGERING, the socket stays open for reading. */
+ * when the writes of this side have ended. Sets the state to PEER_LINGERING, and keeps the socket
+ * open for reading, if writes_awaited is true and there is a socket; else sets PEER_DEAD. */
 void linger_begin(struct peer *peer);
 /* Reads and drops what has arrived from a lingering peer. If the peer has closed the connection,
  * ends the connection and calls the event writes_ended. If the socket of a peer on this host has
  * failed in another way, ends the connection without the event. */
 void linger_socket_ready(struct peer *peer);
-/* Closes all lingering connections without an event. Call this function when the transport closes.
- */
+/* Closes all lingering connections without an event, because the transport closes. */
 void linger_close(struct ucx *ucx);
 
 /* ---- ucx_peer.c ---- */
@@ -201,15 +195,16 @@ void peer_fail(struct peer *peer, enum status why, const struct error *error);
 
 /* Handles epoll events of the peer's socket. */
 void peer_socket_ready(struct peer *peer, uint32_t epoll_events);
-/* Does the work of a connection that no event of its socket reports: finished flushes, landed
- * epochs of the peer, failed links, proofs, queued KV. Returns true if anything changed. */
+/* Does the work of a connection that no event of its socket reports, such as finished flushes,
+ * landed epochs, failed links, proofs and queued KV. Returns true if anything changed. */
 bool peer_progress(struct peer *peer);
-/* Ends a failing connection. A control connection: first reports its unfinished flushes, then
- * peer_down. A data connection: its control connection fails too. */
+/* Ends a failing connection. Of a control connection, first reports the unfinished flushes, then
+ * peer_down. Of a data connection, marks the control connection as failing, too. */
 void peer_failure_report(struct peer *peer);
 /* Sets the epoll events of the socket to those that the peer needs now. */
 void peer_epoll_update(struct peer *peer);
-/* Fails a peer whose deadline has passed, and sends a PING if it is time. */
+/* Call this function at each timer event. Fails a peer whose deadline has passed, sends a PING if
+ * it is time, and continues the look-up of the host and the search for a faster link. */
 void peer_deadlines_check(struct peer *peer);
 
 /* ---- ucx_greet.c ---- */
@@ -217,13 +212,13 @@ void peer_deadlines_check(struct peer *peer);
 /* Continues the TLS hand-shake. Returns true if frames can be read now: the hand-shake is done, or
  * the other side does not speak TLS. */
 bool peer_greet_tls(struct peer *peer);
-/* Begins the greeting: TLS if there is a cluster key, else HELLO or DATA of the connecting side.
+/* Begins the greeting: TLS if there is a cluster key; else the connecting side sends HELLO or DATA.
  * Requires a connected or accepted socket. */
 void peer_greet(struct peer *peer);
 /* Handles a frame of a peer in PEER_GREETING. */
 void peer_greet_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
-/* Returns the largest payload in bytes that a peer that is not up may send now. The limit is lower
- * until the peer has proved the cluster key. */
+/* Returns the largest payload in bytes that a peer that is not up may send now: less before it has
+ * proved the cluster key than after the proof. */
 size_t peer_greet_bytes_max(const struct peer *peer);
 /* Refuses a peer that has a cluster key, because this process has none. */
 void peer_greet_foreign(struct peer *peer);
@@ -239,7 +234,8 @@ void peer_refused(struct peer *peer, const uint8_t *data, size_t bytes);
 /* ---- ucx_prove.c ---- */
 
 /* Begins PEER_PROVING. Call this function when the peer's HELLO has arrived. The connecting side
- * opens its link if it can write; if no link needs a proof, the connecting side is up at once. */
+ * opens its link if both sides have a region. If this link needs no proof, or there is none, the
+ * connecting side is up at once. */
 void prove_begin(struct peer *peer);
 /* Handles a frame of a peer in PEER_PROVING. */
 void prove_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
@@ -248,8 +244,8 @@ bool prove_progress(struct peer *peer);
 /* In PEER_PROVING: replaces a link whose proof takes longer than link_ms by a link over data
  * connections. Fails a peer that has been proving for longer than connect_ms + link_ms. */
 void prove_deadline_check(struct peer *peer);
-/* For peers that are up with a link over data connections: opens a candidate when it is time to try
- * UCX again, and closes a candidate whose proof takes longer than link_ms. */
+/* In PEER_UP: opens a candidate when it is time to try UCX again, and closes a candidate whose
+ * proof takes longer than link_ms. */
 void prove_again_tick(struct peer *peer);
 /* In PEER_UP, after progress of UCX. The connecting side continues the proof of the candidate, and
  * replaces the link by a proved candidate when no write of the link is under way. The accepting
@@ -265,27 +261,26 @@ enum status ucx_keys_set(struct ucx *ucx, const struct secret_keys *keys, struct
 /* Returns the key that the peer has proved last; NULL = ucx->keys does not have this key. */
 const struct secret_key *peer_key(const struct peer *peer);
 /* Call this function when a peer has come up, or when the keys have changed. If the key that the
- * peer has proved last is not our first key, sends a proof of the first key. If ucx->keys no longer
- * has the proved key, also sets key_by_us. */
+ * peer has proved last is not our first key, sends a proof of our first key. If ucx->keys does not
+ * have the proved key, also sets key_by_us. */
 void peer_key_renew(struct peer *peer);
-/* Handles KEY and KEY_REPLY of a peer that is up. A KEY with an unknown key is ignored. */
+/* Handles KEY and KEY_REPLY of a peer that is up. A frame with an unknown key is ignored. */
 void peer_key_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
 /* Fails a peer that has not proved a key of ucx->keys by key_by_us. */
 void peer_key_tick(struct peer *peer);
 
 /* ---- ucx_data.c ---- */
 
-/* Opens the data connections of a control connection that is up; if the peer has connected to us,
- * asks the peer to open them. Only the first call for a connection has an effect. */
+/* Opens the data connections of a control connection that is up. If the peer has connected to us,
+ * asks the peer to open them. No effect if data_opened is true. */
 void data_connections_open(struct peer *control);
-/* Sends DATA on a data connection that this side has opened. Call this function after the proofs.
- */
+/* Sends DATA, after the proofs, on a data connection that this side has opened. */
 void data_connection_begin(struct peer *peer);
 /* Handles DATA, which makes an accepted connection a data connection of the control connection that
- * the frame names. Refuses the peer if there is no such control connection. */
+ * the frame names. Refuses the peer if this control connection does not exist or is full. */
 void data_connection_accept(struct peer *peer, const uint8_t *data, size_t bytes);
-/* Call this function when a connection ends. Removes a data connection from its control connection;
- * ends the data connections of a control connection. */
+/* Call this function when a connection ends. Removes a data connection from its control connection,
+ * or ends the data connections of a control connection. */
 void data_connections_release(struct peer *peer);
 /* Handles a frame of a data connection. */
 void data_connection_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
@@ -302,11 +297,11 @@ bool data_connection_send(struct peer *peer);
 
 /* ---- ucx_peer.c ---- */
 
-/* Sends or queues a frame (stream_send). Any error marks the peer as failing, except ST_NO_RESOURCE
+/* Sends or queues a frame (stream_send). An error marks the peer as failing, except ST_NO_RESOURCE
  * for FRAME_MESSAGE. */
 enum status peer_send(struct peer *peer, enum frame_kind kind, const void *data, size_t bytes);
 /* Opens the link for writing to the peer, and sets the peer's path and note. `by_data`: the writes
- * travel over data connections. On an error returns NULL and marks the peer as failing. */
+ * must travel over data connections. On an error returns NULL and marks the peer as failing. */
 struct fabric_link *peer_link_open(struct peer *peer, bool by_data);
 /* Returns the link for writing to the peer, and opens it on the first call. Returns NULL if the
  * peer is failing. Requires that both sides have a region. */

@@ -1,7 +1,7 @@
 /* stage_message: the messages between the processes of one machine with stages, and functions that
- * encode and decode them. machine/executor/ calls these functions, in the head (pipeline*.c) and in
- * stage processes (stage*.c). This part keeps no state and does no I/O (transport.h): any thread
- * may call it.
+ * encode and decode the messages. machine/executor/ calls these functions, in the head
+ * (pipeline*.c) and in stage processes (stage*.c). This part keeps no state and does no I/O
+ * (transport.h does): any thread may call the functions.
  *
  *   head  → stage   OPEN, GROUP, CONTEXT, JOB, TARGET, COPY, FLUSH, AWAIT, FETCH
  *   stage → head    GROUP, STATE, POOLED, DONE, TARGET_LINK, FLUSHED, WRITER, LOAD, AWAITED,
@@ -29,7 +29,7 @@
 #include "transport/message.h"
 
 enum stage_message_kind {
-    /* The layers, sizes and rank that the head expects of the process. STATE follows. */
+    /* The layers, sizes and rank that the head expects of the process, which answers STATE. */
     STAGE_OPEN = 64,
     STAGE_STATE,       /* The process is ready to work, or cannot work. */
     STAGE_JOB,         /* Compute this batch. */
@@ -93,15 +93,15 @@ struct stage_group {
 struct stage_state {
     bool ready; /* The process can compute JOBs. */
     uint8_t padding[7];
-    /* If `ready` is true, the device and how activations travel; else why the process cannot
-     * work. */
+    /* Device and how activations travel, or why the process is not ready. */
     char text[256];
 };
 
-/* The tokens of one sequence in a batch. The process has the block ids of the sequence in its table
- * number `table`, which has a part for each layer group (common/layer_groups.h). The process keeps
- * the ids of the first `known_spans` spans of each part, and appends the next `block_count` ids of
- * the job's `blocks`: an equal number to each part, group after group. */
+/* The tokens of one sequence in a batch. The process has the block ids of the sequence in the table
+ * with the number `table`, which has a part for each layer group (common/layer_groups.h). The
+ * process keeps the ids of the first `known_spans` spans of each part. Then it takes the next
+ * `block_count` ids of the job's `blocks`, group after group, and appends an equal number to each
+ * part. */
 struct stage_sequence {
     uint32_t table;          /* Number of the table, less than LIMIT_MACHINE_REQUESTS. */
     uint32_t row_count;      /* Number of the sequence's tokens in this batch. */
@@ -137,8 +137,8 @@ struct stage_push {
     uint8_t padding[1];
 };
 
-/* A row whose next token is sampled (struct engine_sample). The fields down to `logprobs` and
- * the penalties are as in struct sampling (common/sampling.h). */
+/* A row whose next token is sampled (struct engine_sample). struct sampling (common/sampling.h)
+ * describes the fields down to `logprobs`, and the penalties. */
 struct stage_sample {
     uint64_t seed;
     float temperature;
@@ -163,8 +163,7 @@ struct stage_sample {
     uint8_t padding[3];
 };
 
-/* Rows whose next token is known. For each row, the head wants the log-probability of its next
- * token. */
+/* Rows whose next tokens are known. The head wants the log-probabilities of these tokens. */
 struct stage_score {
     uint32_t first_row; /* Rows first_row to first_row + row_count - 1 of the batch. */
     uint32_t row_count; /* See first_row. */
@@ -177,9 +176,9 @@ struct stage_rows {
     uint32_t row_count; /* See first_row. */
 };
 
-/* CONTEXT: what the sampler must know of a request, as words: its token rules, then its tokens
- * (machine/executor/stage_contexts.h). The process keeps the first `known_words` words that it has,
- * and appends the `new_words` words of this message. */
+/* CONTEXT: what the sampler must know of a request, as 32-bit words: the request's token rules,
+ * then its tokens (machine/executor/stage_contexts.h). The process keeps the first `known_words`
+ * words that it has, and appends the `new_words` words of this message. */
 struct stage_context {
     uint32_t table;       /* Table of the request (struct stage_sequence). */
     uint32_t known_words; /* 0 = no word stays. */
@@ -218,8 +217,8 @@ struct stage_job {
     const uint32_t *blocks;
     const uint32_t *targets;
     const uint32_t *score_ids;
-    /* One mask for each sample with has_mask, in the order of the samples: bit id % 32 of word id /
-     * 32 allows token `id`. */
+    /* One mask for each sample with has_mask, in the order of the samples. In a mask, bit id % 32
+     * of word id / 32 allows token `id`. */
     const uint32_t *masks;
 };
 
@@ -250,7 +249,8 @@ struct stage_done {
 /* TARGET. */
 struct stage_target {
     uint32_t target; /* Number that the head has given the target, less than LIMIT_MACHINES. */
-    /* Count of the TARGETs with this number. A TARGET_LINK with an older serial is ignored. */
+    /* Number of TARGETs with this value of `target`, including this TARGET. A TARGET_LINK with a
+     * lower serial is ignored. */
     uint32_t serial;
     char name[LIMIT_NAME_BYTES]; /* Name of the token machine; empty if stages.count is 0. */
     /* Processes of the target with their addresses; stages.count 0 = disconnect from the target. */
@@ -266,10 +266,9 @@ struct stage_target_link {
     char text[256]; /* How writes travel, or why the target has failed. */
 };
 
-/* COPY: KV that no job computes and that is written to a target. `sources` are blocks of this
- * machine, `targets` blocks of the target. Both arrays have a part of `span_count` ids for each
- * layer group. The KV of block i of a part of `sources` is written to block i of the same part of
- * `targets`. */
+/* COPY: write KV that is complete to a target. `sources` are blocks of this machine, and `targets`
+ * are blocks of the target. Each of the two arrays has `span_count` ids for each layer group. The
+ * KV of block sources[i] is written to block targets[i]. */
 struct stage_copy {
     uint64_t cookie;        /* As in struct stage_push. */
     uint64_t request;       /* As in struct stage_push. */
@@ -335,16 +334,15 @@ struct stage_writer {
     char text[256]; /* Reason, for logs; may be empty. */
 };
 
-/* AWAIT: a request waits for KV of the machine `writer`, or waits no longer. The process answers
- * AWAITED if the wait begins. */
+/* AWAIT: a request begins or ceases to wait for KV of the machine `writer`. */
 struct stage_await {
     uint64_t cookie;               /* Number that AWAITED repeats. */
     uint64_t request;              /* Id of the request. */
     uint32_t generation;           /* Generation of the request. */
     uint32_t table;                /* Table of the request (struct stage_sequence). */
     char writer[LIMIT_NAME_BYTES]; /* Name of the machine that writes the KV. */
-    /* 0 = the wait begins: writes into `blocks` are accepted. 1 = the wait ends: these writes are
-     * no longer accepted; the process does not answer. */
+    /* 0 = the wait begins: the process accepts writes into `blocks`, and answers AWAITED. 1 = the
+     * wait ends: the process no longer accepts these writes, and does not answer. */
     uint32_t ends;
     uint32_t block_count; /* Number of `blocks`. */
     const uint32_t *blocks;
@@ -383,16 +381,15 @@ struct stage_message {
     };
 };
 
-/* Replaces the buffer's content with the encoded message. Checks only the size: the receiver checks
- * the fields. Returns ST_TOO_LARGE if the message would exceed LIMIT_MESSAGE_BYTES, ST_NO_MEMORY if
- * the buffer cannot grow, ST_INVALID for an unknown kind. */
+/* Replaces the buffer's content with the encoded message. Does not check the fields; the receiver
+ * does. Returns ST_TOO_LARGE if the message would exceed LIMIT_MESSAGE_BYTES, ST_NO_MEMORY if the
+ * buffer cannot grow, ST_INVALID for an unknown kind. */
 enum status stage_message_encode(const struct stage_message *message,
                                  struct message_buffer *buffer);
 
-/* Decodes and checks a message; requirements and errors are those of message_decode. For a JOB,
- * this function also checks the sums over the arrays (rows and new block ids of the sequences,
- * blocks of the pushes, rows of the scores), the indices of sequences and rows, and that the rows
- * of the samples ascend. */
+/* Decodes and checks a message; see message_decode for the requirements and errors. For a JOB, also
+ * checks the counts of the arrays, the indices of sequences and rows, and that the rows of the
+ * samples ascend. */
 enum status stage_message_decode(const uint8_t *data, size_t bytes, struct stage_message *out,
                                  struct error *error);
 

@@ -15,8 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Most bytes that may wait for the socket: a frame with which more bytes would wait is refused.
- * Encryption adds a few bytes to each record. */
+/* Most bytes that may wait for the socket, without the bytes that encryption adds to the last
+ * frame. A frame with which more bytes would wait is refused. */
 #define STREAM_QUEUE_BYTES (64u << 20)
 
 /* The head of a frame. The payload follows, then padding to a multiple of eight bytes, so that each
@@ -47,18 +47,16 @@ struct stream {
     size_t sealed_head, sealed_tail, sealed_capacity;
 };
 
-/* Begins a stream over the connected or connecting socket `fd`, which then belongs to the stream;
- * -1 = no socket. Allocates nothing. */
+/* Begins a stream over a socket that is connected or is being connected. The socket then belongs to
+ * the stream; -1 = no socket. Allocates nothing. */
 void stream_init(struct stream *stream, int fd);
-/* Ends the stream: closes the socket, and frees the TLS session and the buffers. May be called
- * again. */
+/* Closes the socket, and frees the TLS session and the buffers. May be called again. */
 void stream_done(struct stream *stream);
-/* Ends the stream like stream_done, but returns the socket, which then belongs to the caller; -1 =
- * no socket. */
+/* Like stream_done, but returns the socket, which then belongs to the caller; -1 = no socket. */
 int stream_release(struct stream *stream);
 
-/* Begins TLS; stream_handshake then sends the first bytes. Requires that no bytes were sent or
- * received. `accepting`: the other side has connected to this side. Returns ST_OK or
+/* Begins TLS without sending anything: call stream_handshake next. Requires that no bytes were sent
+ * or received. `accepting`: the other side has connected to this side. Returns ST_OK or
  * ST_NO_MEMORY. */
 enum status stream_tls_begin(struct stream *stream, struct tls_keys *keys, bool accepting);
 /* Continues the TLS hand-shake. Call this function after stream_tls_begin, and whenever the socket
@@ -102,9 +100,9 @@ bool stream_wants_write(const struct stream *stream);
  * hand-shake. Requires that this side has not begun TLS. */
 bool stream_sees_tls(const struct stream *stream);
 
-/* Receives bytes into the buffer. Call this function as long as it returns ST_OK, because bytes
- * that wait to be decrypted do not make the socket readable. Take the complete frames
- * (stream_frame_next) before each call.
+/* Receives bytes into the buffer. Take the complete frames (stream_frame_next) before each call.
+ * Call this function until it no longer returns ST_OK: epoll does not report bytes that were read
+ * from the socket and are not decrypted yet.
  *
  * ST_OK: bytes were received. ST_IN_PROGRESS: no bytes have arrived. ST_UNREACHABLE: the connection
  * is closed or lost, or its TLS has failed. ST_INVALID: the next frame has more than payload_max
@@ -114,9 +112,8 @@ enum status stream_receive(struct stream *stream, size_t payload_max, struct err
  * arrived before may still be unread. */
 bool stream_ended(const struct stream *stream);
 /* Takes the next complete frame out of the buffer. Returns false if the buffer has no complete
- * frame, or if the next frame has more payload than the last stream_receive allowed; the next
- * stream_receive then decides. The payload is aligned to 8 bytes, and valid until the next stream_receive or the end of
- * the stream. */
+ * frame, or if the frame has more payload than the last stream_receive allowed. The payload is
+ * aligned to 8 bytes, and valid until the next stream_receive or the end of the stream. */
 bool stream_frame_next(struct stream *stream, struct stream_frame *frame_out,
                        const uint8_t **payload_out);
 

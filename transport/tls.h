@@ -28,15 +28,12 @@ struct tls;      /* The session of one connection. */
  * GnuTLS fails. */
 enum status tls_keys_open(const struct secret_keys *cluster_keys, struct tls_keys **out,
                           struct error *error);
-/* Ends the caller's use of the keys. The keys are freed when no session is in its hand-shake with
- * them. NULL is accepted. */
+/* Frees the keys as soon as no session uses them in its hand-shake. NULL is accepted. */
 void tls_keys_close(struct tls_keys *keys);
 
-/* Queues all the encrypted bytes for the other side; copies `data`. Returns false if there is no
- * memory. */
+/* Queues encrypted bytes for the other side; copies `data`. Returns false if memory is short. */
 typedef bool (*tls_send_call)(void *self, const void *data, size_t bytes);
-/* Moves up to `capacity` received encrypted bytes to `data` and returns their number; 0 = none
- * now. */
+/* Moves at most `capacity` received encrypted bytes to `data`. Returns their number; 0 = none. */
 typedef size_t (*tls_take_call)(void *self, void *data, size_t capacity);
 
 struct tls_options {

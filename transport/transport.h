@@ -41,15 +41,15 @@ enum transport_rope_list {
 /* What a process sends about itself in the hand-shake, with which a connection begins
  * (handshake.h). Identities are compared before any message is delivered. Between two machines, all
  * fields from metadata_hash to rope_list must be equal. Between a gateway and a machine, only
- * metadata_hash must be equal, unless one of the two hashes is 0. All processes must speak a common
- * version of the protocol (protocol.h) and use equal formats of hashes (common/formats.h). Two
- * machines must also use equal formats of KV. A mismatch ends the connection on both sides with
- * ST_MISMATCH; the text names what differs and both values. */
+ * metadata_hash must be equal, unless one of the two hashes is 0. A connection also needs a common
+ * version of the protocol (protocol.h) and equal formats of hashes, and between two machines equal
+ * formats of KV (common/formats.h). A mismatch ends the connection on both sides with ST_MISMATCH.
+ * The text names what differs and both values. */
 struct transport_identity {
     char name[LIMIT_NAME_BYTES]; /* Name of the process in the cluster. */
     enum transport_role role;
-    /* Hash of the model file's metadata and tensor table; 0 = a gateway that compares the hashes
-     * itself. */
+    /* Hash of the model file's metadata and tensor table; 0 = the transport does not compare the
+     * hashes, because the gateway does. */
     uint64_t metadata_hash;
     struct digest model_hash; /* Hash of metadata and weights; zero for a gateway. */
     uint32_t layer_count;
@@ -70,8 +70,7 @@ struct transport_region_info {
 struct transport;
 struct transport_peer; /* A connection and the process at its other end. */
 
-/* The request that a write of KV belongs to, so that the receiver can check the write; id 0 = no
- * request, for writes of other data. */
+/* The request that a write belongs to, by which the receiver can check the write; id 0 = none. */
 struct transport_request {
     uint64_t id;
     uint32_t generation;
@@ -81,11 +80,11 @@ struct transport_request {
 struct transport_events {
     /* The connection is up: messages and writes may be sent. */
     void (*peer_up)(void *self, struct transport_peer *peer);
-    /* The connection has ended, or did not come up (peer_up was not called). Also called for
-     * connections that the peer has begun. `why`: ST_UNREACHABLE, ST_MISMATCH, ST_TIMED_OUT or
-     * another error. `text`: the name or address of the peer, and the reason. Unfinished flushes
-     * are reported before this event. After this event, `peer` is invalid, and no event of the
-     * connection follows except writes_ended. */
+    /* The connection has ended, or did not come up (peer_up was not called). Either side may have
+     * begun the connection. `why`: ST_UNREACHABLE, ST_MISMATCH, ST_TIMED_OUT or another error.
+     * `text`: the name or address of the peer, and the reason. Unfinished flushes are reported
+     * before this event. After this event, `peer` is invalid, and no event of the connection
+     * follows except writes_ended. */
     void (*peer_down)(void *self, struct transport_peer *peer, enum status why, const char *text);
     /* A message has arrived. `data` is aligned to 8 bytes and valid during the call. */
     void (*message)(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes);
@@ -95,18 +94,17 @@ struct transport_events {
      * connection is ending. */
     void (*flushed)(void *self, struct transport_peer *peer, uint64_t cookie, enum status status);
     /* A piece of a write into our region has arrived: `bytes` at `offset` of the region. Returns
-     * false if the piece must be dropped; the flush of a dropped write succeeds. Called for writes
-     * that this process copies into the region (active messages of UCX, data connections), not for
-     * writes that the peer makes in our memory itself (shared memory, RDMA, a device). NULL = every
-     * write inside the region is accepted. */
+     * false if the piece must be dropped; the flush of a dropped write succeeds. Called if this
+     * process copies the piece into the region (active messages of UCX, data connections). Not
+     * called if the peer writes into our memory itself (shared memory, RDMA, a device). NULL =
+     * every write inside the region is accepted. */
     bool (*write_wanted)(void *self, const struct transport_peer *peer,
                          const struct transport_request *request, uint64_t offset, uint64_t bytes);
-    /* No write over the connection with this number (transport_peer_number) can still land. Called
-     * only if transport_writes_await has returned true for the connection. */
+    /* No write over the connection with this number (transport_peer_number) can still land; see
+     * transport_writes_await. */
     void (*writes_ended)(void *self, uint64_t number);
-    /* Our writes to `peer` travelled over data connections, and now travel over UCX
-     * (transport_peer_path). Writes and flushes that are under way continue. NULL = not
-     * reported. */
+    /* Our writes to `peer` travelled over data connections. From now on, writes travel over UCX
+     * (transport_peer_path). NULL = not reported. */
     void (*path_changed)(void *self, struct transport_peer *peer);
 };
 
@@ -115,13 +113,12 @@ struct transport_options {
     struct transport_events events;
     void *self; /* First argument of the events. */
     /* Highest version of the protocol to speak. 0 = the version in the environment variable
-     * CLEAVE_PROTOCOL, by which tests run a process as an older release; without this variable,
-     * TRANSPORT_PROTOCOL_VERSION. */
+     * CLEAVE_PROTOCOL (for tests), or without this variable TRANSPORT_PROTOCOL_VERSION. */
     uint32_t protocol_version;
     /* Size of the region; 0 = no region and no UCX. */
     uint64_t region_bytes;
-    /* Device whose memory the region is, used until transport_close; NULL = host memory. A copy
-     * into or out of the device that takes longer than silence_ms fails the connection. */
+    /* The region is memory of this device, which must outlive the transport; NULL = host memory. A
+     * copy into or out of the device that takes longer than silence_ms fails the connection. */
     const struct device_memory *device;
     /* Layout of the region. The transport only sends it to peers (struct transport_region_info). */
     uint32_t block_count;
@@ -132,28 +129,27 @@ struct transport_options {
     /* UCX_NET_DEVICES: the network devices that UCX may use. NULL or empty = the active RDMA
      * devices of this host, or with ucx_tls all devices. */
     const char *ucx_devices;
-    /* True: all peers are on this host, so UCX uses no network device except loopback. */
+    /* All peers are on this host: UCX uses no network device except loopback. */
     bool one_host;
     /* Number of data connections to a peer that UCX does not reach, at most
      * TRANSPORT_DATA_CONNECTIONS_MAX; 0 = 2. */
     uint32_t data_connections;
     /* Limit of the bytes on their way to a peer: sent over data connections and not yet taken by
-     * the peer, or given to UCX and not yet finished. One piece per connection may always be on its
-     * way. 0 = 8 MiB. */
+     * the peer, or given to UCX and not yet finished. One piece per data connection, or one write
+     * over UCX, may always be on its way. 0 = 8 MiB. */
     uint64_t data_window_bytes;
     uint32_t heartbeat_ms; /* A ping is sent if nothing was sent for this time; 0 = 1000. */
     uint32_t silence_ms;   /* A peer is down if nothing was received for this time; 0 = 5000. */
     uint32_t connect_ms;   /* Time for look-up, connecting and hand-shake; 0 = 5000. */
-    /* Time in which UCX must carry a first message to a peer to which we have connected. If UCX
-     * carries no message in this time, writes to the peer travel over data connections. 0 = 2000.
-     */
+    /* Time in which UCX must carry a first message to a peer to which we have connected; otherwise
+     * writes to the peer travel over data connections. 0 = 2000. */
     uint32_t link_ms;
     /* Time after which UCX is tried again for a peer to which UCX carried no message. Each failure
      * doubles the time, up to 16 × link_retry_ms. 0 = 60,000. */
     uint32_t link_retry_ms;
-    /* The cluster's keys, copied. Both sides prove that they have one of these keys before the
-     * connection is up, and sockets are encrypted. NULL = no key and no encryption: peers that have
-     * a key are refused, and no peer may open a device's memory. */
+    /* The cluster's keys, copied. Sockets are encrypted, and both sides prove that they have one of
+     * these keys before the connection is up. NULL = no key and no encryption: peers that have a
+     * key are refused, and no peer may open a device's memory. */
     const struct secret_keys *keys;
 };
 
@@ -175,7 +171,7 @@ struct transport_copy_counts {
     int64_t busy_us; /* Time in which at least one copy was under way. */
 };
 
-/* Where our region is, and the copies made so far. */
+/* Where our region is, and the copies that are done. */
 struct transport_memory {
     enum transport_memory_way way;
     /* For device memory: why `way` is not TRANSPORT_WAY_DIRECT, or why peers cannot open the
@@ -185,8 +181,8 @@ struct transport_memory {
     struct transport_copy_counts copy_counts[DEVICE_DIRECTIONS];
 };
 
-/* An implementation of a transport. Each function is described below, at the function transport_…
- * of the same name. `impl` is what `open` has stored in *impl_out. */
+/* An implementation of a transport. The function transport_NAME below describes the function NAME;
+ * transport_write_for describes `write`. `impl` is what `open` has stored in *impl_out. */
 struct transport_ops {
     const char *name;
     enum status (*open)(const struct transport_options *options, void **impl_out,
@@ -217,9 +213,8 @@ extern const struct transport_ops transport_ucx;
 #define TRANSPORT_DATA_CONNECTIONS_MAX 16u
 
 /* Returns true if UCX with these transports (transport_options.ucx_tls) may open a port without
- * access control: any computer that reaches the port could read and write the memory of this
- * process. Returns true also for unknown transports. NULL = the default transports, which open no
- * port of this kind. */
+ * access control, or if a transport is unknown. Any computer that reaches such a port could read
+ * and write the memory of this process. NULL = the default transports, which open no such port. */
 bool transport_ucx_exposes(const char *ucx_tls);
 
 /* Opens a transport without connections; *options is copied. The caller calls transport_close.
@@ -227,13 +222,13 @@ bool transport_ucx_exposes(const char *ucx_tls);
  * memory, descriptors, the keys or UCX fail. */
 enum status transport_open(const struct transport_ops *ops, const struct transport_options *options,
                            struct transport **out, struct error *error);
-/* Closes every connection without calling an event, and frees the region. NULL is accepted. Must
- * not be called from an event. */
+/* Closes all connections without events, and frees the region. NULL is accepted. Must not be called
+ * from an event. */
 void transport_close(struct transport *t);
 
-/* Accepts peers on "host:port" (IPv4, name or [IPv6]; port 0 = any free port). Call this function
- * at most once. Blocks while a host name is looked up. bound_out receives the numeric address and
- * the port in use. Returns the errors of address_listen (address.h), or ST_IO. */
+/* Begins to accept peers on "host:port" (IPv4, name or [IPv6]; port 0 = any free port). Requires
+ * that the transport does not listen yet. Blocks while a host name is looked up. bound_out receives
+ * the numeric address and the port in use. Returns the errors of address_listen (address.h). */
 enum status transport_listen(struct transport *t, const char *address,
                              char bound_out[LIMIT_ADDRESS_BYTES], struct error *error);
 
@@ -250,10 +245,9 @@ void transport_disconnect(struct transport *t, struct transport_peer *peer);
 void transport_metadata_hash_set(struct transport *t, uint64_t metadata_hash);
 
 /* Replaces the cluster's keys. Requires that the transport was opened with keys; `keys` is copied.
- * A connection that is up stays up if `keys` has the key that was proved last on the connection. On
- * any other connection, this side proves its first key to the peer; the connection goes down if the
- * peer proves none of `keys` within connect_ms. Returns ST_NO_MEMORY, or ST_UNSUPPORTED if GnuTLS
- * fails; nothing has then changed. */
+ * A connection that is up stays up if `keys` has the key that the peer has proved last. Otherwise,
+ * the connection goes down unless the peer proves one of `keys` within connect_ms. Returns
+ * ST_NO_MEMORY, or ST_UNSUPPORTED if GnuTLS fails; nothing has then changed. */
 enum status transport_keys_set(struct transport *t, const struct secret_keys *keys,
                                struct error *error);
 
@@ -269,17 +263,19 @@ bool transport_peer_versions_equal(const struct transport_peer *peer);
 /* Returns how writes to the peer travel, for logs and /metrics, such as "ucx put over sysv",
  * "messages over tls", "cuda ipc" or "messages only" (no writes). */
 const char *transport_peer_path(const struct transport_peer *peer);
-/* Returns why writes to the peer do not travel in a faster way, such as that UCX did not reach the
- * peer. Empty = no reason. */
+/* Returns why writes to the peer do not travel in a faster way, for example because UCX does not
+ * reach the peer. Empty = no reason is known. */
 const char *transport_peer_note(const struct transport_peer *peer);
 /* Returns the number of the connection, from 1, which no other connection of the transport has. */
 uint64_t transport_peer_number(const struct transport_peer *peer);
 /* Call this function in peer_down, or just before transport_disconnect. Returns true if writes of
  * the peer may still land after the connection has ended: the peer writes into our memory itself
- * (shared memory, RDMA, a device), and has not closed the connection. The event writes_ended
- * follows when the process of the peer has ended its writes and closed the connection, or has died.
- * The event does not follow if the socket of a peer on this host has failed or fails later in
- * another way, or if the transport is closed first. */
+ * (shared memory, RDMA, a device), and has not closed the connection. A peer on another host whose
+ * socket has failed counts as dead: the result is false.
+ *
+ * If the result is true, the event writes_ended follows when the peer has ended its writes and
+ * closed the connection, or has died or counts as dead. The event does not follow if the socket of
+ * a peer on this host has failed or fails later, or if the transport is closed first. */
 bool transport_writes_await(struct transport *t, struct transport_peer *peer);
 /* Returns a pointer of the caller: the pointer of the last transport_peer_set_user; before that,
  * the `user` of transport_connect, or NULL for a peer that has connected to us. */
@@ -287,16 +283,16 @@ void *transport_peer_user(const struct transport_peer *peer);
 /* Sets the pointer that transport_peer_user returns. */
 void transport_peer_set_user(struct transport_peer *peer, void *user);
 
-/* Queues one message of at most LIMIT_MESSAGE_BYTES; `data` is copied. Returns ST_NO_RESOURCE if
- * too many bytes wait because the peer does not read them (64 MiB): the caller should disconnect
- * the peer. Returns ST_TOO_LARGE for a message of more than LIMIT_MESSAGE_BYTES. After any other
- * error the peer is not up or goes down. */
+/* Sends or queues one message of at most LIMIT_MESSAGE_BYTES; `data` is copied. Returns
+ * ST_NO_RESOURCE if 64 MiB wait because the peer does not read them: the caller should disconnect
+ * the peer. Returns ST_TOO_LARGE for a larger message. After any other error the peer is not up or
+ * goes down. */
 enum status transport_send(struct transport *t, struct transport_peer *peer, const void *data,
                            size_t bytes);
 
 /* Begins a one-sided write of `bytes` bytes from `local`, which must be in our own region, to
  * `remote_offset` in the peer's region. The bytes at `local` must not change until a later flush
- * has been reported. No effect if `bytes` is 0. Returns ST_INVALID if the write is outside of the
+ * has been reported. 0 bytes have no effect. Returns ST_INVALID if the write is not inside the
  * peer's region, ST_UNREACHABLE if the peer is not up or goes down. */
 enum status transport_write(struct transport *t, struct transport_peer *peer, const void *local,
                             size_t bytes, uint64_t remote_offset);
@@ -305,25 +301,24 @@ enum status transport_write_for(struct transport *t, struct transport_peer *peer
                                 size_t bytes, uint64_t remote_offset,
                                 const struct transport_request *request);
 /* Asks for the event `flushed` when all earlier writes to `peer` are in the peer's memory.
- * `cookie`: any number of the caller. Requires that the peer is up and that both sides have a
- * region. If the peer goes down, the event may not follow, but peer_down does. */
+ * `cookie`: any number, which the event repeats. Requires that the peer is up and that both sides
+ * have a region. If the peer goes down, peer_down may follow without `flushed`. */
 void transport_flush(struct transport *t, struct transport_peer *peer, uint64_t cookie);
 
-/* Returns the memory of our region, page-aligned and zeroed at first: host memory, or memory of
- * options.device. NULL = no region. */
+/* Returns the memory of our region (host memory, or memory of options.device), page-aligned and
+ * zeroed at first; NULL = no region. */
 void *transport_region(struct transport *t);
-/* Stores where our region is and the copies made so far. */
+/* Stores where our region is, and the copies that are done. */
 void transport_memory(struct transport *t, struct transport_memory *out);
 /* Returns "host", "direct", "staged" or, for TRANSPORT_WAY_PEER, "ipc". */
 const char *transport_memory_way_name(enum transport_memory_way way);
 
-/* Returns a descriptor that is readable when transport_progress has work to do. Add the descriptor
- * to an epoll, level-triggered. */
+/* Returns a descriptor for epoll (level-triggered): readable if transport_progress has work. */
 int transport_fd(struct transport *t);
 /* Does the work that is possible without waiting, and calls the events. Call this function when the
  * descriptor is readable, and after calls that send or write. Begins no more work after about 5 ms;
- * the descriptor stays readable if work is left. With a device, the end of a connection may take up
- * to 200 ms, for copies that have begun. Must not be called from an event. */
+ * the descriptor stays readable if work is left. If a connection with a device's memory ends, the
+ * call may wait up to 200 ms for copies that have begun. Must not be called from an event. */
 void transport_progress(struct transport *t);
 
 #endif

@@ -20,7 +20,7 @@ struct transport_peer {
     struct transport_region_info region; /* Zero before the hand-shake. */
     uint32_t version;                    /* See transport_peer_version. */
     bool versions_equal;                 /* See transport_peer_versions_equal. */
-    /* For logs and error texts: the address that we connect to, or from which the peer has
+    /* For logs and error texts: the address to which we connect, or the address of a peer that has
      * connected to us. */
     char address[LIMIT_ADDRESS_BYTES];
     char path[64];   /* See transport_peer_path. */

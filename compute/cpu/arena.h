@@ -1,9 +1,8 @@
 /* arena: memory for the weights of one device. Matrices lie next to each other in large chunks that
  * use huge pages, because the kernels stream through hundreds of matrices per token and would wait
  * for page walks with 4 KiB pages. The arena owns the chunks, and frees a chunk when the caller has
- * given back all pieces of the chunk. matrix.c calls the functions, on the thread that opens and
- * closes matrices; there are no locks. The arena does not fill the memory, and does not reuse gaps
- * within a chunk. */
+ * freed all pieces of the chunk. matrix.c calls the functions, on the thread that opens and closes
+ * matrices; there are no locks. The arena does not fill the memory, and does not reuse gaps. */
 #ifndef COMPUTE_CPU_ARENA_H
 #define COMPUTE_CPU_ARENA_H
 
@@ -18,12 +17,12 @@ struct arena_chunk {
     uint8_t *data;    /* The part of the mapping that pieces are cut from. */
     size_t bytes;     /* Size of `data`. */
     size_t used;      /* Bytes of `data` that pieces were cut from. */
-    uint32_t pieces;  /* Number of pieces that have not been given back. */
+    uint32_t pieces;  /* Number of pieces that were not freed. */
 };
 
 /* All chunks of a device. All zeros = no chunk yet. */
 struct arena {
-    /* List, newest chunk first. New pieces are cut from the first chunk. */
+    /* List, newest chunk first. */
     struct arena_chunk *chunks;
 };
 

@@ -1,15 +1,15 @@
 /* attention: causal attention of one KV head over the paged cache (F16, F32). isa_portable.c,
  * isa_avx2.c and isa_avx512.c include this header and put attention_run, attention_store and
  * functions of attention_fixed.h into their tables (kernels.h). sequences.c divides rows and heads
- * among the device's threads, which call the functions through the table. No state, no allocation:
- * the caller passes scratch memory. Caches of integers are computed in attention_fixed.h.
+ * among the device's threads, which call the functions through the table. The functions have no
+ * state; the caller passes scratch memory. attention_fixed.h computes over caches of integers.
  *
  * The result has the same bits for prompts and decodes, for all sizes of tiles and blocks, and for
  * every order of blocks:
  *
  *   q'   = q * scale
  *   s[t] = fma chain over d of q'[d] K[d][t]; with a cap, cap * tanh(s[t] / cap)
- *   m    = max over the positions that the row sees, and the sink
+ *   m    = greatest s[t] of the positions that the row sees, or the sink if the sink is greater
  *   p[t] = exp(s[t] - m), 0 where masked
  *   z    = sum of p: p[t] is added to lane t % 16, then the lanes are added up; then exp(sink - m)
  *          is added
@@ -26,8 +26,8 @@
 #include "compute/cpu/rows.h"
 #include "compute/half.h"
 
-/* A decode reads the cache once, from memory, and prefetches into the L2 cache the tokens that are
- * this far ahead. (Prefetching into a 32 KiB L1 cache is 20 % slower.) */
+/* A decode reads the KV once, from memory, and prefetches it into the L2 cache this number of
+ * tokens ahead. (Prefetching into a 32 KiB L1 cache is 20 % slower.) */
 #define AHEAD_TOKENS 128
 
 /* Loads `lanes` elements of the cache as floats. */
@@ -151,8 +151,8 @@ INLINE void qk_columns(const struct kernels_cache *cache, enum compute_kv_dtype 
     }
 }
 
-/* Computes the scores of all queries for tokens [first, tokens), and also for the other tokens in
- * the vectors of the first and of the last token. With `decode`, also prefetches. */
+/* Computes the scores of all queries for tokens [first, tokens), and for the other tokens in the
+ * vectors of the first and the last of these tokens. With `decode`, also prefetches. */
 INLINE void qk_all(const struct kernels_cache *cache, enum compute_kv_dtype dtype, uint32_t first,
                    uint32_t tokens, bool decode, const struct scores *scores)
 {
@@ -175,8 +175,8 @@ INLINE void qk_all(const struct kernels_cache *cache, enum compute_kv_dtype dtyp
         qk_columns(cache, dtype, token, 1, VECTOR_LANES, ahead_limit, scores);
 }
 
-/* Turns the scores of one query into weights: scores [first, tokens) become p = exp(s - m), all
- * other entries up to `padded` become 0. Returns 1 / z. cap: 0 = none. sink: -infinity = none. */
+/* Turns the scores of one query into weights: scores [first, tokens) become p, the other entries up
+ * to `padded` become 0. Returns 1 / z. cap: 0 = none. sink: -infinity = none. */
 static float softmax_row(float *row, uint32_t first, uint32_t tokens, uint32_t padded, float cap,
                          float sink)
 {

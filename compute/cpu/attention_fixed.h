@@ -1,8 +1,7 @@
 /* attention_fixed: attention over a cache of integers (COMPUTE_KV_I16, COMPUTE_KV_I8). attention.h
  * includes this header. attention_run (attention.h) calls attention_fixed; attention_part and
- * attention_join are in struct kernels. The device's threads call the functions. No state, no
- * allocation: the caller passes scratch memory. This header does not write the cache (store_fixed.h
- * does).
+ * attention_join are in struct kernels. The device's threads call the functions, which have no
+ * state; the caller passes scratch memory. store_fixed.h, not this header, writes the cache.
  *
  * Prompts and decodes compute the formulas below, so they give the same bits. In the formulas, Q,
  * K, V and p are integers, and a sum in parentheses is the float nearest to the exact integer sum:
@@ -19,10 +18,10 @@
  *           ws * p, |p| ≤ 4095, with ws from the greatest w of the group
  *    o[d] = fma((Σ p[t] V[t][d]), ws, o[d]), one group of 64 tokens at a time, in order
  *    Then m is multiplied by qs.
- * - Segments are joined in order. The joined segments so far have m, z and o, the next segment has
- *   m', z' and o'. With M = max(m, m'), a = exp(m - M), b = exp(m' - M):
+ * - Segments are joined in order. The segments that are already joined have m, z and o, the next
+ *   segment has m', z' and o'. With M = max(m, m'), a = exp(m - M), b = exp(m' - M):
  *    z = fma(z, a, z' * b), o = fma(o, a, o' * b), m = M. At the end o is multiplied by 1 / z.
- * - A cap replaces s[t] by cap * tanh(s[t] * (qs / cap)) before m is computed, and qs by 1.
+ * - A cap replaces s[t] by cap * tanh(s[t] * (qs / cap)), and then qs by 1, before m is computed.
  * - A sink is joined last, as a segment with m' = sink, z' = 1 and o' = 0.
  * - A latent cache (compute/kv.h) has two scales per token: the first for the dimensions before the
  *   values, the second for the dimensions of the values. s[t] is computed over the dimensions
@@ -54,10 +53,9 @@ static_assert(KERNELS_SEGMENT % FIXED_GROUP == 0, "groups do not cross segments"
 static_assert(FIXED_BAND % QK_ROWS == 0 && FIXED_BAND % PV_ROWS == 0, "tiles do not cross bands");
 
 /* A call with at most FIXED_DECODE_ROWS rows is a decode: it reads KV that is not in the CPU's
- * caches, and the call's first tile of queries prefetches (not over a latent cache). While the tile
- * works on a unit (struct fixed_unit), the tile prefetches the unit that is FIXED_AHEAD places
- * later in the order of reading: K of the segment's units, then V of these units, then the units
- * that fixed_find_next finds. */
+ * caches. Its first tile of queries prefetches, except over a latent cache: while the tile works on
+ * a unit (struct fixed_unit), it prefetches the unit that is FIXED_AHEAD places later in the order
+ * of reading (fixed_ahead_at). */
 #define FIXED_AHEAD       8
 #define FIXED_DECODE_ROWS 17
 
@@ -77,7 +75,7 @@ INLINE uint32_t attention_first(uint32_t position, uint32_t window)
     return window != 0 && position >= window ? position + 1 - window : 0;
 }
 
-/* A unit: the addresses of 16 tokens of one KV head in one block; of 8 tokens if the number of
+/* A unit: the addresses of 16 tokens of one KV head in one block, or of 8 tokens if the number of
  * tokens in a block is no multiple of 16. */
 struct fixed_unit {
     const uint8_t *scales; /* Scales of K. The block's scales of V follow its scales of K. */
@@ -113,8 +111,7 @@ struct fixed_job {
     size_t stride;    /* Floats from one query's scores to the next. */
 };
 
-/* Addresses that a decode prefetches while it works on a unit. Each time the tile loads a vector of
- * the unit, it prefetches one vector. */
+/* Addresses that a decode prefetches while it works on a unit: a vector for each loaded vector. */
 struct fixed_ahead {
     const uint8_t *scales; /* Prefetched once. */
     const uint8_t *vector; /* The next vector to prefetch. */
@@ -138,8 +135,7 @@ INLINE struct fixed_ahead fixed_ahead_at(const struct fixed_job *job, enum compu
 }
 
 /* Computes the scores of `rows` queries for `vectors` vectors of `lanes` tokens, over `pairs` pairs
- * of dimensions. first_dims: true = these are the first dimensions; false = the results are added
- * to the scores in `out`. */
+ * of dimensions. first_dims: replaces the scores in `out`; false = adds to these scores. */
 INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t vectors,
                           uint32_t lanes, uint32_t pairs, size_t step, const uint8_t *const *keys,
                           const struct fixed_ahead *ahead, const int32_t *q, size_t q_step,
@@ -246,8 +242,7 @@ INLINE void fixed_qk_units(const struct fixed_job *job, enum compute_kv_dtype dt
     }
 }
 
-/* Computes the scores of all queries for all units of the segment. With `decode`, also prefetches.
- */
+/* Computes the scores of all queries for the segment. With `decode`, also prefetches. */
 INLINE void fixed_qk(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
                      bool latent)
 {
@@ -340,8 +335,7 @@ INLINE struct fixed_unit fixed_unit_at(const struct kernels_cache *cache,
 }
 
 /* Fills job->units with the addresses of tokens [begin, end), without reading the cache. Units
- * before the unit of token `first` get the addresses of the unit of `first`: a window may have
- * passed their own blocks. */
+ * before token `first`, whose blocks a window may have passed, get the addresses of its unit. */
 INLINE void fixed_find(struct fixed_job *job, const struct kernels_cache *cache,
                        enum compute_kv_dtype dtype, uint32_t begin, uint32_t end, uint32_t first)
 {
@@ -354,8 +348,8 @@ INLINE void fixed_find(struct fixed_job *job, const struct kernels_cache *cache,
     job->unit_count = (uint32_t)(to - job->units);
 }
 
-/* Fills job->v_scale with the scales of V as fp32, and sets job->nan_v. In a decode, call it after
- * fixed_qk, which prefetches the scales. */
+/* Fills job->v_scale with the scales of V, and sets job->nan_v. In a decode, call this function
+ * after fixed_qk, which prefetches the scales. */
 INLINE void fixed_scales(struct fixed_job *job)
 {
     vec poison = v_zero();
@@ -420,8 +414,8 @@ INLINE struct fixed_job fixed_open(const struct compute_kv *kv, uint32_t queries
     return job;
 }
 
-/* Defines name_qk and name_pv. Each product of each case is a function of its own, because the
- * compiler would keep nothing in registers in a common function. */
+/* Defines name_qk and name_pv: separate functions, so that the compiler keeps values in registers.
+ */
 #define FIXED_PRODUCTS(name, dtype, decode)                                                        \
     static void name##_qk(const struct fixed_job *job)                                             \
     {                                                                                              \
@@ -470,9 +464,8 @@ static void fixed_latent_values(struct fixed_job *job, enum compute_kv_dtype dty
     }
 }
 
-/* Returns the band of up to `most` queries from query `first` on. The band's `tokens` are the
- * segment's tokens up to the position of the last query; 0 = the queries see no token of the
- * segment. */
+/* Returns the band of up to `most` queries from query `first` on. The band's `tokens` end at the
+ * position of the last query; 0 = the queries see no token of the segment. */
 static struct fixed_job fixed_band(const struct fixed_job *job, uint32_t first_position,
                                    uint32_t heads, uint32_t begin, uint32_t first, uint32_t most)
 {
@@ -524,8 +517,8 @@ INLINE struct fixed_span fixed_span_of(uint32_t begin, uint32_t first_position, 
     return span;
 }
 
-/* Computes one segment: writes o to `out`, m to job->score_max and z to job->sum. decode: the first
- * tile of queries prefetches. */
+/* Computes one segment: writes o to `out`, m to job->score_max and z to job->sum. With `decode`,
+ * the first tile of queries prefetches. */
 static void fixed_segment(struct fixed_job *job, const struct kernels_cache *cache, bool decode,
                           uint32_t first_position, uint32_t heads, struct fixed_span span,
                           float cap, float *out)
@@ -563,8 +556,7 @@ static void fixed_segment(struct fixed_job *job, const struct kernels_cache *cac
     }
 }
 
-/* Joins a sink to the result of each query of one KV head. sinks: [heads]; most, sum: [query], m
- * and z. */
+/* Joins a sink to the result of each query of one KV head. sinks: [heads]; most: m; sum: z. */
 static void fixed_sinks(const float *sinks, uint32_t queries, uint32_t heads, uint32_t dim,
                         float *most, float *sum, float *o)
 {

@@ -1,7 +1,7 @@
 /* attention_softmax: the softmax of a segment of an integer cache: turns scores into integer
- * weights. Part of attention_fixed.h, whose opening comment defines m, z, e, w, p, qs, vs and ws,
- * and says which threads call the functions. No state. The functions read no KV, only the scales of
- * V that struct fixed_job has. */
+ * weights. attention_fixed.h, which defines m, z, e, w, p, qs, vs and ws, includes this header and
+ * calls the functions on the device's threads. The functions have no state. They read the scales of
+ * V in struct fixed_job, but no KV. */
 #ifndef COMPUTE_CPU_ATTENTION_SOFTMAX_H
 #define COMPUTE_CPU_ATTENTION_SOFTMAX_H
 
@@ -74,15 +74,14 @@ INLINE void fixed_round(const vec *w, uint32_t stored, float *w_scale, int16_t *
     }
 }
 
-/* The tokens [begin, end) of a segment that a query sees, counted from the job's first token. 0, 0
- * = none. */
+/* Tokens [begin, end) that a query sees, counted from the job's first token; 0, 0 = none. */
 struct fixed_view {
     uint32_t begin, end;
 };
 
 /* Stores m of a query (not yet multiplied by qs) in job->score_max. Scores after the view, and
- * scores before the view in the view's first vector, become -infinity. Call it for all queries
- * before fixed_softmax, so that the CPU can compute on several queries at the same time. */
+ * scores before the view in the view's first vector, become -infinity. Call this function for all
+ * queries before fixed_softmax, so that the CPU can work on several queries at once. */
 static void fixed_greatest_score(const struct fixed_job *job, uint32_t query,
                                  struct fixed_view view)
 {
@@ -115,9 +114,9 @@ static bool fixed_view_nan(const struct fixed_job *job, struct fixed_view view)
     return false;
 }
 
-/* Turns the query's scores into integer weights p, in place; tokens outside the view get 0, up to
- * job->padded. Also stores z and ws, and multiplies m by q_scale. q_scale: job->q_scale[query], or
- * 1 if the scores were capped. */
+/* Turns the query's scores into integer weights p, in place. Tokens outside the view, up to
+ * job->padded, get 0. Also stores z and ws, and multiplies m by q_scale. q_scale:
+ * job->q_scale[query], or 1 if the scores were capped. */
 static void fixed_softmax(const struct fixed_job *job, uint32_t query, struct fixed_view view,
                           float q_scale)
 {

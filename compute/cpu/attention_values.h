@@ -1,6 +1,6 @@
 /* attention_values: p·V of a segment of an integer cache: adds the values of its tokens, multiplied
- * with their weights, to the results of the queries. Part of attention_fixed.h, whose opening
- * comment defines the results and says which threads call the functions. No state. */
+ * with their weights, to the results of the queries. attention_fixed.h, which defines the results,
+ * includes this header and calls the functions on the device's threads. They have no state. */
 #ifndef COMPUTE_CPU_ATTENTION_VALUES_H
 #define COMPUTE_CPU_ATTENTION_VALUES_H
 
@@ -113,8 +113,8 @@ INLINE void fixed_pv_tokens(const struct fixed_job *job, enum compute_kv_dtype d
                       out);
 }
 
-/* Returns the end of the tokens that the query's row sees in a segment of `tokens` tokens from
- * position `begin` on, counted from `begin`. */
+/* Returns the end, counted from `begin`, of the tokens that the query's row sees in a segment of
+ * `tokens` tokens from position `begin` on. */
 INLINE uint32_t fixed_view_end(uint32_t first_position, uint32_t heads, uint32_t query,
                                uint32_t begin, uint32_t tokens)
 {

@@ -4,9 +4,9 @@
  * threads compute (workers.h). When a batch runs in lanes (compute/lanes.h), each of these threads
  * calls the operations of a lane, which is a struct compute with one thread.
  *
- * A function cpu_X without a comment implements compute_ops.X (compute/operations.h). cpu_lanes_X
- * and cpu_lane implement struct compute_lanes_ops (compute/lanes.h), cpu_group_X implements struct
- * compute_group_ops (compute/group.h). This header has no arithmetic: kernels.h has. */
+ * Functions without comments implement functions of tables: cpu_X implements compute_ops.X
+ * (compute/operations.h), cpu_lanes_X and cpu_lane are in compute_lanes_ops (compute/lanes.h), and
+ * cpu_group_X is in compute_group_ops (compute/group.h). kernels.h has the arithmetic. */
 #ifndef COMPUTE_CPU_CPU_H
 #define COMPUTE_CPU_CPU_H
 
@@ -17,8 +17,8 @@
 #include "compute/low_rank.h"
 
 /* A work item is a piece of an operation that one thread computes. In a row-wise operation, an item
- * is one tile, a few rows (TILE_ROWS in kernels.h). If there are at least ITEM_TILES_MANY tiles per
- * thread, an item is all tiles that fit in ITEM_ROWS rows. */
+ * is one tile (at most TILE_ROWS rows), or with at least ITEM_TILES_MANY tiles per thread all tiles
+ * that fit in ITEM_ROWS rows. */
 #define ITEM_ROWS       12
 #define ITEM_TILES_MANY 4
 
@@ -29,24 +29,22 @@ struct cpu_scratch {
 };
 
 /* Memory for attention of few rows with long contexts (sequences.c): a work item is then one
- * segment (KERNELS_SEGMENT tokens) of one sequence and KV head. A latent cache counts as one KV
- * head for each 16 heads. */
+ * segment (KERNELS_SEGMENT tokens) of a sequence, for heads that share a KV head. */
 struct cpu_segments {
     float *parts;  /* Results of the segments (kernels.attention_part). */
     size_t floats; /* Number of floats in `parts`. */
-    /* [counters]: unfinished segments of each sequence and KV head. */
+    /* [counters]: unfinished segments of a sequence, for heads that share a KV head. */
     _Atomic uint32_t *unfinished;
     uint32_t counters; /* Number of entries in `unfinished`. */
 };
 
-/* What a thread prefetches at the end of its share of a product: the weights that the thread
- * probably reads in the next product. The share is the work items [first_item, end_item)
- * (workers_share). */
+/* What a thread prefetches at the end of its share (workers_share) of a product: the weights that
+ * the thread probably reads in the next product. */
 struct cpu_weights_ahead {
-    _Alignas(64) uint32_t first_item;
-    uint32_t end_item;
-    uintptr_t end;  /* Address after the last weight of the share. */
-    uintptr_t next; /* Address of the first weight of the thread's next share. */
+    _Alignas(64) uint32_t first_item; /* First work item of the share. */
+    uint32_t end_item;                /* The work item after the share. */
+    uintptr_t end;                    /* Address after the last weight of the share. */
+    uintptr_t next;                   /* Address of the first weight of the thread's next share. */
 };
 
 /* A choice that an environment variable makes: AUTO = the backend measures and decides. */
@@ -72,7 +70,7 @@ struct compute {
     struct workers *workers;             /* The threads of this struct; a lane has one. */
     struct unpack_choice unpack;
     bool exact;                                /* compute_options.exact. */
-    bool prefetch;                             /* True: products prefetch weights. */
+    bool prefetch;                             /* Products prefetch weights. */
     struct arena weights;                      /* Memory of all matrices; a lane has none. */
     const struct compute_matrix *last_product; /* First matrix of the last product; NULL = none. */
     struct cpu_weights_ahead ahead[WORKERS_THREADS_MAX]; /* Per thread. */
@@ -98,15 +96,13 @@ struct compute_matrix {
     uint8_t *data;
     struct arena_chunk *chunk; /* The chunk that `data` is in. */
     /* Scales of an F8_E4M3 matrix: [groups][scale_blocks][GROUP_ROWS]; NULL = not scaled. The
-     * columns form scale_blocks blocks of scale_cols columns; the first block has scale_first
-     * columns, the last block may have fewer. matmul.c multiplies the product of a block by the
-     * block's scale. */
+     * columns form scale_blocks blocks of scale_cols columns, but the first block has scale_first
+     * columns, and the last block may have fewer. */
     float *scales;
     uint32_t scale_blocks;
     uint32_t scale_first, scale_cols;
-    /* [threads of the device, then lanes]: address of the first weight that the thread reads in the
-     * product after the product that begins with this matrix, as in the forward pass before. 0 =
-     * not known yet. */
+    /* [threads of the device, then lanes]: address of the first weight that the thread read, in the
+     * previous forward pass, in the product after this matrix's product. 0 = not known. */
     uintptr_t *next;
 };
 
@@ -115,8 +111,7 @@ struct compute_activations {
     uint32_t rows_max;
     uint32_t cols;
     unsigned needs; /* OR of enum compute_needs. */
-    /* [rows_max][cols]. Without COMPUTE_NEEDS_F32, memory for intermediate results of operations.
-     */
+    /* [rows_max][cols]. Without COMPUTE_NEEDS_F32, memory for intermediate results. */
     float *floats;
     /* [rows_max] rows as kernels_floats.round writes them; NULL = no COMPUTE_NEEDS_BF16. */
     uint8_t *rounded;
@@ -124,8 +119,7 @@ struct compute_activations {
     /* Rows of a tile; the last tile may have fewer rows. */
     uint32_t tile_rows;
     struct kernels_block *blocks; /* [tiles][cols / 32]; NULL = no COMPUTE_NEEDS_Q8. */
-    /* Second planes (kernels.h, "refined rows"), one per entry of `blocks`; NULL = rows are not
-     * refined. */
+    /* Second planes (kernels.h), one per entry of `blocks`; NULL = rows are not refined. */
     struct kernels_second_plane *second_planes;
 };
 
@@ -141,8 +135,8 @@ static inline uint32_t cpu_item_rows(const struct compute *c, uint32_t row_count
     return many ? ITEM_ROWS / tile_rows * tile_rows : tile_rows;
 }
 
-/* Returns the number of rows of each tile of a batch; the last tile may have fewer rows. Tiles are
- * as equal as possible, so that threads get equal work: 8 rows become tiles of 4 and 4. */
+/* Returns the number of rows of the tiles of a batch; the last tile may have fewer rows. The tiles
+ * are as equal as possible, so that threads get equal work: 8 rows become tiles of 4 and 4. */
 static inline uint32_t cpu_tile_rows(uint32_t row_count)
 {
     uint32_t tiles = (row_count + TILE_ROWS - 1) / TILE_ROWS;
@@ -175,7 +169,7 @@ void cpu_compute_free(struct compute *c);
 /* lanes.c */
 /* Opens a lane for each thread of c. `when` says which batches run in lanes; the environment
  * variable CLEAVE_LANES (auto, never, always) replaces COMPUTE_LANES_AUTO. Returns ST_INVALID for
- * another value of the variable, or an error of workers_open. The caller closes *out with
+ * another value of the variable, ST_NO_MEMORY, or an error of workers_open. The caller calls
  * cpu_lanes_close, also after an error. */
 enum status cpu_lanes_open(struct compute *c, enum compute_lanes when, struct lanes **out,
                            struct error *error);
@@ -198,8 +192,8 @@ void cpu_embed(struct compute *c, const struct compute_matrix *m, const uint32_t
                uint32_t count, float *y);
 
 /* matmul.c */
-/* Most tiles of rows with which a group of W is multiplied before the next group is read. 21 tiles
- * are 126 rows: best for 576 to 1536 columns. */
+/* Most tiles with which a group of W is multiplied before the next group is read. 21 tiles are 126
+ * rows: best for 576 to 1536 columns. */
 #define CPU_CHUNK_TILES 21
 /* A part of a product: groups [first_group, first_group + groups) of `matrix` times rows
  * [0, row_count) of `a`. */
@@ -223,21 +217,20 @@ void cpu_matmul_add(struct compute *c, const struct compute_matrix *m,
                     const struct compute_activations *a, uint32_t row_count, float *x);
 
 /* unpack_choice.c */
-/* Sets c->unpack.rule: CPU_CHOICE_NEVER if the kernels cannot unpack groups, else what the
- * environment variable CLEAVE_UNPACK (auto, never, always) names. Returns ST_INVALID for another
- * value of the variable. */
+/* Sets c->unpack.rule from the environment variable CLEAVE_UNPACK (auto, never, always), or to
+ * CPU_CHOICE_NEVER if the kernels cannot unpack. Returns ST_INVALID for another value. */
 enum status cpu_unpack_rule(struct compute *c, struct error *error);
 /* Returns true if products of many rows with matrices of this form unpack each group first. With
- * CPU_CHOICE_AUTO, the first call for a form measures in about 0.2 ms whether unpacking is faster;
- * without memory for the measurement, the result is false. The choice does not change the bits of
- * products. Call it on the thread that opens matrices. */
+ * CPU_CHOICE_AUTO, the first call for a form measures whether unpacking is faster; without memory
+ * for the measurement, the result is false. The choice does not change the bits of products. Call
+ * this function on the thread that opens matrices. */
 bool cpu_unpack_pays(struct compute *c, enum kernels_form form);
 
 /* activations.c */
 enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t cols,
                                  unsigned needs, struct compute_activations **out);
 void cpu_activations_close(struct compute *c, struct compute_activations *a);
-/* Sets a->tile_rows for a batch of row_count rows. Call it before the rows are written. */
+/* Sets a->tile_rows for a batch of row_count rows, which are not written yet. */
 void cpu_activations_begin(struct compute_activations *a, uint32_t row_count);
 /* Writes columns [col, col + count) of row `row` into a->rounded and a->blocks, if `a` has these
  * arrays. With a->blocks, `col` and `count` must be multiples of 32; with a->second_planes, the

@@ -1,11 +1,12 @@
 /* gemm_float: products of W in F32, F16 and BF16 with a tile of rows. isa_portable.c, isa_avx2.c
  * and isa_avx512.c include this header after their vector header, and put gemm_float and round_bf16
- * into their kernels_floats (kernels.h). isa_avx512_bf16.c uses only the F32 and F16 products. Any
- * thread; no state.
+ * into their kernels_floats (kernels.h). isa_avx512_bf16.c has another product for BF16. Any thread
+ * may call the functions, which have no state.
  *
  * An output is one chain of fma over the columns in order. So a product may be split between
- * columns (in BF16 between pairs of columns): `out` keeps the sum so far. This header does not
- * multiply by the scales of F8_E4M3 weights, add the bias, or write to y: matmul.c does. */
+ * columns (in BF16 between pairs of columns): `out` keeps the sum of the columns before the split.
+ * matmul.c, not this header, multiplies by the scales of F8_E4M3 weights, adds the bias, and writes
+ * to y. */
 #ifndef COMPUTE_CPU_GEMM_FLOAT_H
 #define COMPUTE_CPU_GEMM_FLOAT_H
 
@@ -65,8 +66,7 @@ INLINE void float_columns(const struct kernels_float *p, enum kernels_form form,
     }
 }
 
-/* Multiplies rows [row, row + rows) of the tile with panels [panel, panel + panels) of the
- * group. */
+/* Multiplies `rows` rows of the tile from `row` on with `panels` panels from `panel` on. */
 INLINE void float_tile(const struct kernels_float *p, enum kernels_form form, uint32_t row,
                        uint32_t rows, uint32_t panel, uint32_t panels, bool prefetch,
                        float out[TILE_ROWS][GROUP_ROWS])
@@ -88,9 +88,9 @@ INLINE void float_tile(const struct kernels_float *p, enum kernels_form form, ui
             v_store(&out[row + r][(panel + i) * PANEL_ROWS], f[r][i]);
 }
 
-/* Multiplies rows [row, row + rows) with both panels: with up to GEMM_TWO_PANEL_ROWS rows at once,
- * because one panel alone has too few independent fma chains to keep the CPU busy; with more rows,
- * one panel after the other, so that the sums fit into the ISA's registers. */
+/* Multiplies `rows` rows from `row` on with both panels: at once with up to GEMM_TWO_PANEL_ROWS
+ * rows, so that enough independent fma chains keep the CPU busy; with more rows one panel after the
+ * other, so that the sums fit into the ISA's registers. */
 INLINE void float_rows(const struct kernels_float *p, enum kernels_form form, uint32_t row,
                        uint32_t rows, float out[TILE_ROWS][GROUP_ROWS])
 {

@@ -1,32 +1,32 @@
 /* kernels: the functions that each instruction set (ISA) provides to the CPU backend: one table per
- * ISA. The other files of compute/cpu/ call the functions through the table that cpu.c has chosen,
- * mostly from work items (workers.h).
- *
+ * ISA. The other files of compute/cpu/ call the functions through the table that cpu.c has chosen.
  * The functions have no state and allocate nothing: any thread may call them. The callers divide
- * the work among threads. Every ISA gives the same bits, which the list below defines. In the list,
- * amax is the greatest |x| of a block; s is the scale of a block of activations; d and m are the
- * scale and the minimum of a block of weights; f is the sum so far:
+ * the work among threads.
+ *
+ * Every ISA gives the same bits, which the list below defines. In the list, amax is the greatest
+ * |x| of a block; s is the scale of a block of activations; d and m are the scale and the minimum
+ * of a block of weights; f is the sum of the products that were added:
  *
  * - A "vector" has 16 fp32 lanes on every ISA. A sum over a row adds element i to lane i % 16 in
- *   order of i; the lanes are then folded 8, 4, 2, 1 apart.
+ *   order of i. Then lanes that are 8 apart are added, then lanes that are 4, 2 and 1 apart.
  * - Activations are quantised per block of 32: s = amax / 127, q = x * (127 / amax) rounded to the
  *   nearest integer (ties to even). A block with amax < 2^-96 becomes zero; a block with NaN or
  *   infinity gets s = NaN, q = 0.
- * - In refined rows, blocks with an outlier keep 16 bits in two planes: q = 256 h + l. A block has
- *   an outlier if amax * n ≥ 3 Σ amax, where the sum is over the row's n blocks in order. Then s =
- *   amax / 32639; t = x * (32639 / amax); h = t / 256 and l = t - 256 h, each rounded to the
- *   nearest integer (ties to even), and l is limited to ±127.
+ * - In refined rows (COMPUTE_NEEDS_REFINED), blocks with an outlier keep 16 bits in two planes: q =
+ *   256 h + l. A block has an outlier if amax * n ≥ 3 Σ amax, where the sum is over the row's n
+ *   blocks in order. Then s = amax / 32639; t = x * (32639 / amax); h = t / 256 and l = t - 256 h,
+ *   each rounded to the nearest integer (ties to even), and l is limited to ±127.
  * - Products of quantised weights: for each block in order, acc = Σ q_w q_a (exact, integer); p = d
  *   * s; f = fma(acc, p, f); then, if the type has a minimum, f = fma(m, s * Σ q_a, f). acc and
- *   Σ q_a are rounded to fp32 before use, which changes only sums of refined blocks.
+ *   Σ q_a are rounded to fp32 before use.
  * - Forms with a scale per 16 columns have two sub-blocks, each with its own p and fma (and, for
  *   Q2_K, m and Σ q_a).
  * - F32 and F16 weights, and all weights with compute_options.exact: f = fma(w, x, f) over the
  *   columns in order.
  * - BF16 weights: f = fma(w, x, f) with x rounded to bfloat16 (ties to even), and without subnormal
  *   numbers: an input below 2^-126 counts as 0. The exact result is rounded to 24 bits as if
- *   exponents had no lower limit; a rounded result below 2^-126 becomes 0. The instruction
- *   vdpbf16ps computes this, and so does fma with FTZ and DAZ set in MXCSR.
+ *   exponents had no lower limit; a rounded result below 2^-126 becomes 0. (The instruction
+ *   vdpbf16ps does so, and fma with FTZ and DAZ set in MXCSR.)
  * - F8_E4M3 weights are converted to bfloat16 (exactly), without their scales. Each block of
  *   columns that share a scale is a product as for BF16; f is the sum, in order, of these products
  *   times their scales, with each multiplication and each addition rounded.
@@ -100,8 +100,8 @@ enum kernels_form {
     FORM_BF16,
 };
 
-/* One block of 32 columns of a tile of quantised activations. In refined rows, `quants` is the
- * plane h, and the sums are over both planes. */
+/* One block of 32 columns of a tile of quantised activations. In a row with a second plane,
+ * `quants` is the plane h, and the sums are over both planes. */
 struct kernels_block {
     int8_t quants[TILE_ROWS][32];
     float scale[TILE_ROWS];
@@ -118,8 +118,8 @@ struct kernels_second_plane {
 };
 
 /* A product with quantised weights: consecutive groups of one W times consecutive rows of
- * activations. Row n of W times row r goes to y[r * y_stride + n]. Unpacking and prefetching do not
- * change the result; a table may ignore the fields that ask for them. */
+ * activations. Row n of W times row r goes to y[r * y_stride + n]. The fields `unpack`,
+ * `prefetch…` and `ahead…` do not change the result; a kernel may ignore these fields. */
 struct kernels_product {
     enum kernels_form form;
     const int8_t *codes; /* [16]; NULL = the form has no codes. */
@@ -131,11 +131,10 @@ struct kernels_product {
     uint32_t tile_rows;                /* Rows of each tile except the last, ≤ TILE_ROWS. */
     /* Second planes, one per entry of `tiles`; NULL = the activations are not refined. */
     const struct kernels_second_plane *second_planes;
-    /* True: the kernel unpacks each group once, before it multiplies the group with all rows. */
+    /* The kernel unpacks each group once, before it multiplies the group with all rows. */
     bool unpack;
-    /* True: the first tile prefetches the weights that follow, also beyond the last group. */
-    bool prefetch;
-    /* True: if there are few tiles, each tile prefetches its share of the next group. */
+    bool prefetch; /* The first tile prefetches the next weights, also beyond the last group. */
+    /* If there are few tiles, each tile prefetches its share of the next group. */
     bool prefetch_shares;
     /* The thread's last weights end at ahead_end. Instead of an address from ahead_end on, the
      * kernel prefetches this address + ahead_jump (modulo 2^64). */
@@ -144,7 +143,7 @@ struct kernels_product {
     uint32_t rows;     /* Rows of activations. */
     uint32_t outputs;  /* Rows of W: groups * GROUP_ROWS, or fewer if the last group is not full. */
     const float *bias; /* [outputs]; NULL = none. */
-    bool add;          /* True: adds to y. False: replaces y. */
+    bool add;          /* Add to y; false = replace y. */
     float *y;
     size_t y_stride; /* Floats in y from one row of activations to the next. */
 };
@@ -159,9 +158,9 @@ struct kernels_float {
     const void *x;
     size_t x_stride;      /* In units of 4 bytes. */
     uint32_t first, last; /* Both even, except that `last` may be the end of the row. */
-    bool continues_sum;   /* True: the sums begin with the values in `out`. False: with 0. */
+    bool continues_sum;   /* The sums begin with the values in `out`; false = with 0. */
     uint32_t rows;
-    bool prefetch; /* True: prefetches the weights that follow. */
+    bool prefetch; /* Prefetch the next weights. */
 };
 
 /* Products of the float forms. */
@@ -197,7 +196,7 @@ struct kernels {
     const char *name; /* For logs, such as "avx2". */
     /* Integer GEMM for the quantised forms. */
     void (*gemm_quantised)(const struct kernels_product *product);
-    bool unpacks; /* True: gemm_quantised uses kernels_product.unpack. */
+    bool unpacks; /* gemm_quantised uses kernels_product.unpack. */
     const struct kernels_floats *floats;
     /* Quantises `count` values (a multiple of 32) into row `row` of consecutive blocks. With
      * second_planes, the values must be a whole row, and the row is refined. */
@@ -212,11 +211,11 @@ struct kernels {
     float (*squares)(const float *x, uint32_t cols);
     /* Computes out = x * scale * weight, the second step of `norm`. */
     void (*weigh)(const float *x, uint32_t cols, const float *weight, float scale, float *out);
-    /* Compute one row of compute_ops.gate_mul, each for one activation. */
+    /* Three functions that compute one row of compute_ops.gate_mul, each for one activation. */
     void (*silu_mul)(const float *gate, const float *up, uint32_t cols, float *out);
     void (*gelu_mul)(const float *gate, const float *up, uint32_t cols, float *out);
     void (*gelu_erf_mul)(const float *gate, const float *up, uint32_t cols, float *out);
-    /* x = cap * tanh(x / cap), for `count` values. */
+    /* Computes x = cap * tanh(x / cap) for `count` values. */
     void (*cap)(float cap, uint32_t count, float *x);
     /* Rotates one head's values in place. */
     void (*rope)(const struct kernels_rope *rope, float *head);
@@ -233,10 +232,9 @@ struct kernels {
     void (*attention)(const struct kernels_cache *cache, uint32_t first_position, uint32_t rows,
                       uint32_t heads, const struct compute_attention *parameters, const float *q,
                       size_t q_stride, float *scratch, float *out);
-    /* Attention of one row at `position` over an integer cache, in segments that threads may
-     * compute in parallel. Computes the segment that begins at position segment * KERNELS_SEGMENT,
-     * and writes kernels_part_floats() floats to `part`. `scratch` as for `attention` of the row.
-     */
+    /* Attention of one row at `position` over one segment of an integer cache, which begins at
+     * position segment * KERNELS_SEGMENT. Writes kernels_part_floats() floats to `part`. `scratch`
+     * has as many floats as `attention` of this row needs. */
     void (*attention_part)(const struct kernels_cache *cache, uint32_t position, uint32_t heads,
                            const struct compute_attention *parameters, const float *q,
                            uint32_t segment, float *scratch, float *part);

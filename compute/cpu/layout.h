@@ -1,6 +1,6 @@
 /* layout: offsets and sizes within a repacked group of weights (enum kernels_form in kernels.h).
- * matrix.c writes weights with these functions; the products and unpack.h read weights with them.
- * Any thread. No state, no access to the weights. */
+ * matrix.c, which writes weights, and the products and unpack.h, which read weights, call these
+ * functions on any thread. The functions have no state and do not access the weights. */
 #ifndef COMPUTE_CPU_LAYOUT_H
 #define COMPUTE_CPU_LAYOUT_H
 
@@ -9,8 +9,7 @@
 /* The properties in which the quantised forms differ. */
 struct layout_form {
     uint8_t low_bits; /* Bits of a quant that are stored together: 2, 4 or 8. */
-    /* Bits of a quant above the low bits: 0, 1 or 2. For each of these bits, a panel has one more
-     * vector in a block. */
+    /* Bits of a quant above the low bits, 0 to 2; a panel's block has one vector for each bit. */
     uint8_t high_bits;
     int16_t offset; /* The number that is subtracted from a quant: 0 or a power of two. */
     bool codes;     /* Quants are indices of kernels_product.codes. */
@@ -44,14 +43,13 @@ static inline bool layout_is_bytes(enum kernels_form form)
     return layout_forms[form].low_bits == 8;
 }
 
-/* Returns true if a quant has two low bits (and perhaps a high bit). */
+/* Returns true if a quant has two low bits. */
 static inline bool layout_two_bits(enum kernels_form form)
 {
     return layout_forms[form].low_bits == 2;
 }
 
-/* Returns the number of vectors of a panel's quants in a block, without the vectors of high bits.
- */
+/* Returns the number of vectors of a panel's low bits in a block. */
 static inline uint32_t layout_low_vectors(enum kernels_form form)
 {
     return layout_forms[form].low_bits;
@@ -100,8 +98,7 @@ static inline uint32_t layout_quants_bytes(enum kernels_form form)
 }
 
 /* Bytes from one vector of a panel's quants to the next. The vectors of the two panels alternate,
- * because both panels are read in one pass and the hardware prefetcher follows one stream better
- * than two. */
+ * because the hardware prefetcher follows one stream better than two. */
 #define LAYOUT_VECTOR_STRIDE 128
 
 /* Returns the offset in a block of vector g of a panel's quants. Vectors from layout_low_vectors on
@@ -111,14 +108,14 @@ static inline size_t layout_vector_offset(uint32_t panel, uint32_t g)
     return (size_t)g * LAYOUT_VECTOR_STRIDE + (size_t)panel * 64;
 }
 
-/* Returns how many numbers a row has in each block beside its quants, 1 or 2: bytes in a SUPER form
- * (kernels.h), otherwise the scale and the minimum as 16-bit floats. */
+/* Returns how many numbers a row has in a block beside its quants, 1 or 2: bytes in a SUPER form
+ * (kernels.h), otherwise the scale and perhaps the minimum as 16-bit floats. */
 static inline uint32_t layout_scales_per_row(enum kernels_form form)
 {
     return layout_has_min(form) || layout_two_level(form) ? 2 : 1;
 }
 
-/* Returns the bytes of these numbers for one panel in one block. */
+/* Returns the bytes of the scales and minima of one panel in one block. */
 static inline uint32_t layout_scales_bytes(enum kernels_form form)
 {
     return layout_scales_per_row(form) * PANEL_ROWS * (layout_two_level(form) ? 1 : 2);
@@ -136,9 +133,8 @@ static inline uint32_t layout_block_bytes(enum kernels_form form)
     return 2 * layout_quants_bytes(form) + 2 * layout_scales_bytes(form);
 }
 
-/* A SUPER form has a header before each LAYOUT_HEADER_BLOCKS blocks. The header has, for each
- * panel, the f16 units of the scales of all rows and, if the form has minima, the negated units of
- * the minima. */
+/* A SUPER form has a header before LAYOUT_HEADER_BLOCKS blocks. For each panel, the header has the
+ * f16 units of all rows' scales and, if the form has minima, the negated units of the minima. */
 #define LAYOUT_HEADER_BLOCKS 8
 
 /* Returns the offset in the header of a panel's units: units of the scales for i = 0, units of the

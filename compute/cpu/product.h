@@ -1,9 +1,9 @@
 /* product: computes a struct kernels_product (kernels.h): weights W times rows of activations x. A
  * group has GROUP_ROWS rows of W; a tile has at most TILE_ROWS rows of x. A function of the
- * instruction set (product_tile) multiplies one group and one tile, and product_write writes or
- * adds the results to y. The integer GEMMs (gemm_avx2.c, gemm_avx512.c, isa_portable.c) and
- * matmul.c use these functions. No state; any thread: each call computes the work item of one
- * worker thread. This part does not divide work among threads. */
+ * instruction set (product_tile) multiplies one group and one tile. product_write writes the
+ * results to y or adds them. The integer GEMMs (gemm_avx2.c, gemm_avx512.c, isa_portable.c) and
+ * matmul.c call these functions on any thread. The functions have no state, and do not divide work
+ * among threads. */
 #ifndef COMPUTE_CPU_PRODUCT_H
 #define COMPUTE_CPU_PRODUCT_H
 
@@ -30,7 +30,7 @@ product_second_plane(const struct kernels_product *p, size_t i)
     return p->second_planes != NULL ? &p->second_planes[i] : NULL;
 }
 
-/* Returns true if one of the rows [row, row + rows) of a tile has a second plane in block `a`. */
+/* Returns true if a row of the tile, from `row` to row + rows - 1, has a second plane in `a`. */
 static inline bool product_refined(const struct kernels_block *a, uint32_t row, uint32_t rows)
 {
     uint64_t flags;

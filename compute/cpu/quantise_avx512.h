@@ -1,6 +1,7 @@
 /* quantise_avx512: kernels.quantise for AVX-512, with the same bits as rows_quantise (rows.h).
  * isa_avx512.c includes this header after rows.h and puts quantise_avx512 into its table. Any
- * thread; no state. Rows of more than 16,384 values are left to rows_quantise. */
+ * thread may call the function, which has no state. It leaves rows of more than 16,384 values to
+ * rows_quantise. */
 #ifndef COMPUTE_CPU_QUANTISE_AVX512_H
 #define COMPUTE_CPU_QUANTISE_AVX512_H
 
@@ -8,8 +9,7 @@
 
 #define WIDE_BLOCKS 16 /* Blocks that are quantised at once. */
 
-/* Returns a vector whose lane i is the greatest lane of v[i] (signed 32-bit integers). Overwrites
- * v. */
+/* Returns a vector whose lane i is the greatest lane of v[i] (as int32_t). Overwrites v. */
 INLINE __m512i greatest_each(__m512i v[16])
 {
     ROWS_EACH(i, 8)
@@ -36,8 +36,7 @@ INLINE void magnitudes_wide(const float *x, uint32_t bits[WIDE_BLOCKS])
     _mm512_storeu_si512(bits, greatest_each(v));
 }
 
-/* Stores the bits of the greatest |x| of each of `blocks` blocks (at most 16), and 0 in the other
- * entries. */
+/* Stores the bits of the greatest |x| of each of `blocks` ≤ 16 blocks; the other entries are 0. */
 INLINE void magnitudes(const float *x, uint32_t blocks, uint32_t bits[WIDE_BLOCKS])
 {
     if (blocks == WIDE_BLOCKS) {
@@ -49,8 +48,7 @@ INLINE void magnitudes(const float *x, uint32_t blocks, uint32_t bits[WIDE_BLOCK
         bits[i] = v_magnitude_bits(v_load(x + i * 32), v_load(x + i * 32 + 16));
 }
 
-/* Quantises one block with the given scale and its inverse. Requires that all values of the block
- * are finite. */
+/* Quantises one block with a scale and its inverse. Requires that the block's values are finite. */
 INLINE void block_round(const float *x, struct kernels_block *block, uint32_t row, float scale,
                         float inverse)
 {

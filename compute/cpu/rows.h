@@ -2,9 +2,9 @@
  * embedding, and the writing of K and V as floats. isa_portable.c, isa_avx2.c and isa_avx512.c
  * include this header after their vector header, and put functions rows_X into their tables as
  * kernels.X; kernels.h defines the results. attention_store (attention.h) calls rows_store and
- * rows_store_latent. Any thread: a call computes a part of a batch. No state. The operations and
+ * rows_store_latent. Any thread may call the functions, which have no state. The operations and
  * their order, and so the bits of the results, are the same on every instruction set (ISA).
- * Products and attention are not here. */
+ * Products and attention are in other headers. */
 #ifndef COMPUTE_CPU_ROWS_H
 #define COMPUTE_CPU_ROWS_H
 
@@ -15,9 +15,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* ROWS_EACH is a loop over i < count; ROWS_UNROLL stands before other loops over vectors. On ISAs
- * whose vec is in registers, both unroll the loop, because the compiler would otherwise keep the
- * values in memory. */
+/* ROWS_EACH is a loop over i < count; ROWS_UNROLL stands before other loops over vectors. If a vec
+ * is in registers, both macros unroll the loop, so that the values stay there. */
 #ifdef VECTOR_REGISTERS
 #define ROWS_UNROLL         _Pragma("GCC unroll 6")
 #define ROWS_EACH(i, count) _Pragma("GCC unroll 16") for (uint32_t i = 0; i < (count); i++)
@@ -29,11 +28,10 @@
 #define ROWS_EXP_VECTORS 8      /* Most vectors of one call of v_exp_each. */
 #define ROWS_EXP_LEAST   -86.0f /* Below -87.3, e^x is no normal number. */
 
-/* Replaces `count` ≤ ROWS_EXP_VECTORS vectors x by e^x, within about 1 ulp. If `least` is
- * ROWS_EXP_LEAST, every x below -86 counts as -86, and every x above 86 as 86. If `least` is
- * another number, every x below `least` counts as `least`; the caller passes no x above 0. NaN
- * stays NaN. The result is 2^n e^r with |r| ≤ ln 2 / 2, and e^r = 1 + r + r² c(r) with a polynomial
- * c of degree 4 (relative error 2^-28 before rounding). */
+/* Replaces `count` ≤ ROWS_EXP_VECTORS vectors x by e^x, within about 1 ulp. An x below `least`
+ * counts as `least`. If `least` is ROWS_EXP_LEAST, an x above 86 counts as 86; with another
+ * `least`, requires x ≤ 0. NaN stays NaN. The result is 2^n e^r with |r| ≤ ln 2 / 2, and e^r = 1 +
+ * r + r² c(r) with a polynomial c of degree 4 (relative error 2^-28 before rounding). */
 INLINE void v_exp_each(vec *x, uint32_t count, float least)
 {
     static const float factors[] = {0x1.123a6cp-7f, 0x1.5558f4p-5f, 0x1.555490p-3f,
@@ -76,9 +74,8 @@ INLINE uint32_t lanes_at(uint32_t i, uint32_t count)
 }
 
 /* Computes the scale of a block and the inverse of the scale. `bits`: the bits (as fp32) of the
- * greatest
- * x| of the block. `most`: the quant that this |x| becomes. Returns false, with *scale NaN, if the
- * block has a NaN or an infinity. */
+ * block's greatest |x|. `most`: the quant that this |x| becomes. Returns false, with *scale NaN, if
+ * the block has a NaN or an infinity. */
 INLINE bool block_scale(uint32_t bits, float most, float *scale, float *inverse)
 {
     float amax;
@@ -95,8 +92,8 @@ INLINE bool block_scale(uint32_t bits, float most, float *scale, float *inverse)
     return true;
 }
 
-/* Writes all fields of a block for row `row` except the quants. first, last: the sums of the first
- * 16 and of the last 16 quants of the row. */
+/* Writes the fields of a block for row `row`, without the quants. first: the sum of the row's first
+ * 16 quants; last: the sum of its last 16 quants. */
 INLINE void block_describe(struct kernels_block *block, uint32_t row, float scale, int32_t first,
                            int32_t last, bool refined)
 {
@@ -107,8 +104,7 @@ INLINE void block_describe(struct kernels_block *block, uint32_t row, float scal
     block->refined[row] = refined;
 }
 
-/* Quantises one block of row `row` in one plane. `bits`: the bits of the greatest |x| of the
- * block. */
+/* Quantises one block of row `row` in one plane. `bits`: see block_scale. */
 INLINE void block_quantise(const float *x, uint32_t bits, struct kernels_block *block, uint32_t row)
 {
     vec a = v_load(x), b = v_load(x + 16);
@@ -130,8 +126,7 @@ INLINE int32_t refined_half(int8_t *high, int8_t *low, vec a, float inverse)
     return v_round_store(high, h) * 256 + v_round_store(low, l);
 }
 
-/* Quantises one block of row `row` in two planes (kernels.h, "refined rows"). `low`: the second
- * plane. */
+/* Quantises one block of row `row` in two planes (kernels.h). `low`: the second plane. */
 static void block_refine(const float *x, uint32_t bits, struct kernels_block *block,
                          struct kernels_second_plane *low, uint32_t row)
 {

@@ -1,17 +1,16 @@
 /* store_fixed: writes K and V of one token into a cache of integers (COMPUTE_KV_I16,
  * COMPUTE_KV_I8), in the layout of compute/kv.h. attention_store (attention.h) calls store_fixed
- * and store_fixed_latent, on the device's threads. No state. This header does not read such a cache
- * (attention_fixed.h does), and does not write float caches (rows_store in rows.h does). */
+ * and store_fixed_latent, on the device's threads. The functions have no state. They do not read
+ * the cache (attention_fixed.h does), and do not write float caches (rows_store in rows.h does). */
 #ifndef COMPUTE_CPU_STORE_FIXED_H
 #define COMPUTE_CPU_STORE_FIXED_H
 
 #include "compute/cpu/rows.h"
 
-/* Vectors whose greatest |x| is below FIXED_SMALL become 0, so that quotients are normal numbers.
- */
+/* A vector whose greatest |x| is below FIXED_SMALL becomes 0, so that quotients are normal. */
 #define FIXED_SMALL 0x1p-96f
 
-/* Greatest magnitude of an integer. */
+/* Returns the greatest magnitude of an integer of the cache. */
 INLINE float fixed_limit(enum compute_kv_dtype dtype)
 {
     return dtype == COMPUTE_KV_I8 ? 127.0f : 8191.0f;
@@ -67,8 +66,7 @@ INLINE void fixed_put_keys(enum compute_kv_dtype dtype, uint8_t *at, size_t step
 }
 
 /* Rounds `lanes` scaled values of a token's V, and writes them into the cache, in which the values
- * of two tokens in one dimension are neighbours. half: 0 = the token is the first of these two
- * tokens, 1 = the second. */
+ * of two tokens in one dimension are neighbours. half: 0 = the first token, 1 = the second. */
 INLINE void fixed_put_values(enum compute_kv_dtype dtype, uint8_t *at, uint32_t half, vec a,
                              uint32_t lanes)
 {

@@ -1,6 +1,6 @@
 /* unpack: unpacks 32 weights of one matrix row from a group of repacked weights (layout.h), in
- * plain C. isa_portable.c uses unpack_row for its products, matrix.c for rows of embeddings. Any
- * thread; no state. This part computes no products with activations. */
+ * plain C. isa_portable.c calls unpack_row for its products, matrix.c for rows of embeddings. Any
+ * thread may call the functions, which have no state and compute no products. */
 #ifndef COMPUTE_CPU_UNPACK_H
 #define COMPUTE_CPU_UNPACK_H
 
@@ -16,8 +16,7 @@ struct unpacked {
     float min[2];
 };
 
-/* Returns the quant in row `row` and column `col` of a panel, in one block; the panel's quants
- * begin at `quants`. */
+/* Returns the quant in row `row` and column `col` of a block. `quants`: the panel's quants. */
 static inline uint32_t unpack_quant(enum kernels_form form, const uint8_t *quants, uint32_t row,
                                     uint32_t col)
 {

@@ -1,8 +1,8 @@
-/* vector_avx512: vectors of 16 fp32 lanes in one AVX-512 register. vector_portable.h defines what
- * each function does, except v_mask. isa_avx512.c, isa_avx512_bf16.c and gemm_avx512.c include this
- * header before the code that calls its functions (rows.h, attention.h, the GEMMs), for CPUs with
- * AVX-512 F, BW, VL, DQ and VNNI. Any thread may call the functions. They have no state, except
- * that v_flush_begin changes the calling thread's floating-point mode until v_flush_end. */
+/* vector_avx512: vectors of 16 fp32 lanes in one AVX-512 register. vector_portable.h defines the
+ * functions, except v_mask. isa_avx512.c, isa_avx512_bf16.c and gemm_avx512.c include this header
+ * before the code that calls the functions (rows.h, attention.h, the GEMMs), for CPUs with AVX-512
+ * F, BW, VL, DQ and VNNI. Any thread may call the functions. They have no state, except that
+ * v_flush_begin changes the calling thread's floating-point mode until v_flush_end. */
 #ifndef COMPUTE_CPU_VECTOR_AVX512_H
 #define COMPUTE_CPU_VECTOR_AVX512_H
 
@@ -17,8 +17,7 @@ typedef __m512i ivec;
 
 /* Tile sizes (see vector_portable.h) for 32 registers. */
 #define QK_ROWS 6
-/* For each dimension, a tile of q·K needs 6 × 4 = 24 fma and 6 + 4 = 10 loads: 2.4 fma per load.
- * The CPU can load once per cycle. */
+/* In a dimension, a tile of q·K needs 6 × 4 = 24 fma and 6 + 4 = 10 loads: 2.4 fma per load. */
 #define QK_VECTORS          4
 #define PV_ROWS             6
 #define PV_VECTORS          4

@@ -2,8 +2,8 @@
  * and functions on them. This header is the definition of the functions: vector_avx2.h and
  * vector_avx512.h have the same functions, which give the same bits for every finite input
  * (v_fold_max: except the sign of a zero). isa_portable.c includes this header before attention.h
- * and gemm_float.h, which call these functions. Any thread; no state. On CPUs without FMA, fmaf()
- * of the C library is slow. */
+ * and gemm_float.h, which call these functions. Any thread may call the functions, which have no
+ * state. */
 #ifndef COMPUTE_CPU_VECTOR_PORTABLE_H
 #define COMPUTE_CPU_VECTOR_PORTABLE_H
 
@@ -21,10 +21,10 @@ typedef struct {
     int32_t lane[16];
 } ivec;
 
-/* Sizes of the tiles that are computed in registers. In attention (attention.h), a tile has a
- * number of queries and of vectors: QK_ROWS and QK_VECTORS in q·K, PV_ROWS and PV_VECTORS in p·V.
- * In the float products (gemm_float.h), a tile has up to GEMM_ROWS rows and one panel; if it has at
- * most GEMM_TWO_PANEL_ROWS rows, two panels. */
+/* Largest tiles that are computed in registers. In attention (attention.h), a tile has up to
+ * QK_ROWS queries and QK_VECTORS vectors in q·K, and up to PV_ROWS queries and PV_VECTORS vectors
+ * in p·V. In the float products (gemm_float.h), a tile has up to GEMM_ROWS rows and one panel, or
+ * up to GEMM_TWO_PANEL_ROWS rows and two panels. */
 #define QK_ROWS             1
 #define QK_VECTORS          1
 #define PV_ROWS             1
@@ -247,8 +247,7 @@ static inline vec v_load_bf16_part(const uint16_t *p, uint32_t lanes)
     return v;
 }
 
-/* Rounds the lanes to integers (ties to even), and stores the integers. Requires |lane| <
- * 32767.5. */
+/* Rounds the lanes to integers (ties to even) and stores them. Requires |lane| < 32767.5. */
 static inline void v_round_store16(int16_t *p, vec a)
 {
     for (int i = 0; i < 16; i++)
@@ -301,8 +300,7 @@ static inline ivec v_load_pairs(const int16_t *p)
     return v_load_pairs_part(p, 16);
 }
 
-/* Loads pairs of neighbouring 8-bit integers, widened to 16 bits, one pair per lane; lanes from
- * `lanes` on are 0. */
+/* Does what v_load_pairs_part does, for 8-bit integers, which are widened to 16 bits. */
 static inline ivec v_load_pairs8_part(const int8_t *p, uint32_t lanes)
 {
     int16_t wide[32] = {0};
@@ -329,8 +327,8 @@ static inline ivec v_dot_pairs(ivec sum, ivec a, ivec b)
     return sum;
 }
 
-/* Prefetches a cache line into the L1 cache. The prefetch functions are always inlined, because gcc
- * removes calls of other functions that only prefetch. */
+/* Prefetches a cache line into the L1 cache. Always inlined, because gcc removes calls of other
+ * functions that only prefetch. */
 static inline __attribute__((always_inline)) void v_prefetch(const void *p)
 {
     __builtin_prefetch(p, 0, 3);

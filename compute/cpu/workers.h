@@ -1,11 +1,14 @@
-/* workers: the threads of one CPU device. The files of compute/cpu/ call workers_run() on the
- * thread that calls the device (compute.h): this thread works too, and returns when all items are
- * done. Each thread begins with a contiguous share of the items, so that weights stream in address
- * order. A thread whose share is empty takes items from other shares, so that a thread that lost
- * its core does not delay the others. A lane (lanes.c) has workers with one thread.
+/* workers: the threads of one CPU device. The files of compute/cpu/ call workers_run on the thread
+ * that calls the device (compute.h): this thread works too, and returns when all items are done.
+ * Each thread begins with a contiguous share of the items, so that weights stream in address order.
+ * A thread whose share is empty takes items from other shares, so that a thread that lost its core
+ * does not delay the others.
  *
- * Idle workers spin for 30 microseconds, then sleep: an idle device uses no CPU. Workers allocate
- * nothing after workers_open, log nothing, are not pinned to cores, and know no operations. */
+ * A lane is a device that computes some rows of a batch on one thread (compute/lanes.h). The
+ * workers of a lane are only the thread that calls the lane.
+ *
+ * Idle threads spin for some microseconds, then sleep. Workers allocate nothing after workers_open,
+ * log nothing, and know no operations. The threads are not pinned to cores. */
 #ifndef COMPUTE_CPU_WORKERS_H
 #define COMPUTE_CPU_WORKERS_H
 
@@ -18,8 +21,8 @@
 
 struct workers;
 
-/* Computes item `item` on thread `thread` (0 = the thread that called workers_run). `thread`
- * selects scratch memory. */
+/* Computes item `item`. `thread` is the number of the thread that calls the function; 0 = the
+ * thread that called workers_run. The item may use the scratch memory of this thread. */
 typedef void (*workers_fn)(void *context, uint32_t item, uint32_t thread);
 
 /* Starts `threads` - 1 threads; thread 0 is the thread that calls workers_run. Returns ST_INVALID
@@ -31,14 +34,14 @@ void workers_close(struct workers *w);
 /* Returns the number of threads, including the thread that calls workers_run. */
 uint32_t workers_threads(const struct workers *w);
 
-/* Returns the first item of thread `thread`'s share of `items` items. The share ends where the
- * share of thread + 1 begins; with `thread` = the number of threads, returns `items`. Other threads
- * may take items from the share; a single item is always computed by thread 0. */
+/* Returns the first item of the share of thread `thread`, if there are `items` items. The share
+ * ends where the share of thread + 1 begins; after the last thread, returns `items`. Other threads
+ * may take items from a share, but thread 0 computes a single item. */
 uint32_t workers_share(const struct workers *w, uint32_t items, uint32_t thread);
 
-/* Calls fn(context, item, thread) for each item once, on any of the threads, and returns when all
- * calls have returned. Requires at most 65535 items per thread. Only one thread at a time may call
- * workers_run for w. */
+/* Calls fn(context, item, thread) once for each item from 0 to `items` - 1, on any of the threads.
+ * Returns when all calls have returned. Requires at most 65535 items per thread, and that no other
+ * call of workers_run for w is running. */
 void workers_run(struct workers *w, workers_fn fn, void *context, uint32_t items);
 
 #endif

@@ -2,7 +2,7 @@
  * later). The plugin is built without NCCL's header, so a plugin from a host without NCCL can use
  * groups on a host with NCCL. group.cu includes this header and loads the library, on the threads
  * that call compute_group_ops (compute/group.h). tests/gpu/nccl_header.cc compares the declarations
- * with NCCL's header. Declarations only: no functions, no state. */
+ * with NCCL's header. The header has no functions and no state. */
 #ifndef COMPUTE_CUDA_NCCL_ABI_H
 #define COMPUTE_CUDA_NCCL_ABI_H
 
@@ -20,8 +20,7 @@ struct nccl_id { /* ncclUniqueId; passed by value. */
 
 typedef struct ncclComm *nccl_comm;
 
-/* Addresses of the library's functions; NCCL_FUNCTIONS has their names. NCCL's enumerations are int
- * here. */
+/* Addresses of the library's functions. NCCL's enumerations are int here. */
 struct nccl {
     int (*version)(int *version);
     const char *(*error_text)(int result);

@@ -1,44 +1,44 @@
-/* sched_cluster: the cluster scheduler. It chooses prompt machine and token machine of each request
+/* sched_cluster: the cluster scheduler. It chooses prompt machine and token machine of a request
  * together, so that KV can be written layer by layer while the prompt is computed. It also decides
- * which pool each machine is in. The gateway calls it on its event loop thread; the simulator calls
+ * which pool a machine is in. The gateway calls it on its event loop thread; the simulator calls
  * the same code. Not thread-safe. Pure: no clock, no I/O, no log, no allocation after opening. The
- * caller passes in events, each with its time, and carries out the actions that the scheduler
- * returns. It does not choose batches (scheduler/machine/machine.h) or KV blocks
+ * caller passes in events with their times, and carries out the actions that the scheduler returns.
+ * The scheduler does not choose batches (scheduler/machine/machine.h) or KV blocks
  * (scheduler/memory.h).
  *
  * The policy (Splitwise, section IV-A) has four rules. The *pending tokens* of a machine are the
  * tokens that it must still compute of its prompts, and one token for each of its answers.
  * 1. Prompt machine: the machine of the prompt pool with the fewest pending tokens. With
  *    SCHED_HOMING_DONE, if this machine has prompts, a machine that the prompt pool has lent is
- *    taken instead if it has fewer pending tokens. If the machine found so far is over a threshold
+ *    taken instead if it has fewer pending tokens. If the found machine is over a threshold
  *    (prompt_queue_threshold_tokens, prompt_queue_threshold_us): the machine of the mixed pool with
- *    the fewest pending tokens, unless that machine is over a threshold, too.
+ *    the fewest pending tokens, if this machine is not over a threshold.
  * 2. Token machine: the machine of the token pool with the least scheduled KV memory. If this
  *    machine has requests and the new request does not fit its free memory: the machine of the
- *    mixed pool with the least scheduled KV memory, unless the request does not fit there either.
- *    Memory that a machine keeps for answers that grow or for prompts does not count as free.
+ *    mixed pool with the least scheduled KV memory, if the request fits its free memory. Memory
+ *    that a machine keeps for answers that grow or for prompts does not count as free.
  * 3. If rule 1 finds no machine, the machine of the token pool with the fewest pending tokens is
  *    lent: it moves to the mixed pool. If rule 2 finds no machine, the machine of the prompt pool
  *    with the least scheduled KV memory is lent.
  * 4. If a machine is still missing, the machine with the fewest pending tokens of all pools does
  *    both phases.
  *
- * Rules 3 and 4 do not apply until a pair of machines could serve for the first time, or until
- * cover_after_us after the first machine was up. After that, they apply while no pair can serve,
- * and with `adaptive` at any time. But if rules 1 and 2 could serve the request later, rules 3 and
- * 4 give its prompt to no machine of the token pool whose cores are all used by machines that
- * compute prompts (cores.c). If that leaves no machine for the prompt, rule 1 may take a machine
- * over a threshold. While rules 3 and 4 do not apply, rule 1 may take a machine over a threshold,
- * and rule 2 a machine without free memory.
+ * A *pair* is the machines that sched_cluster_paired describes. Rules 3 and 4 do not apply until a
+ * pair could serve for the first time, or until cover_after_us after the first machine was up. From
+ * that time, they apply while no pair can serve, and with `adaptive` at any time. But if rules 1
+ * and 2 could serve the request later, rules 3 and 4 give its prompt to no machine of the token
+ * pool whose cores are all used by machines that compute prompts (cores.c). If that leaves no
+ * machine for the prompt, rule 1 may take a machine over a threshold. While rules 3 and 4 do not
+ * apply, rule 1 may take a machine over a threshold, and rule 2 a machine without free memory.
  *
  * Two further choices may change the result of the rules. With `one_machine_routes`, one machine
  * does both phases where that is better (together.c). If machines hold KV of the prompt, or tiers
  * have stored some, the scheduler takes the machines that cost the least time (cheapest.c).
  *
- * "Fewest" and "least" compare numbers of tokens. With the option `compare_time`, if the machines'
- * rates differ (speed.c), they compare the time that each machine needs for these tokens and the
- * request. Two machines are chosen only if the link from the prompt machine to the token machine is
- * up. A request that no machine can take now waits here, in the order of scheduler/queue.h.
+ * "Fewest" and "least" compare numbers of tokens; with the option `compare_time`, if the machines'
+ * rates differ (speed.c), the times that machines need for these tokens and the request. Two
+ * machines are chosen only if the link from the prompt machine to the token machine is up. A
+ * request that no machine can take now waits here, in the order of scheduler/queue.h.
  *
  * Repurposing: the home pool of a machine changes when the demand for the two phases has changed
  * for long enough (repurpose.c). */
@@ -59,21 +59,17 @@
 #define SCHED_NO_MACHINE UINT32_MAX
 /* Greatest machine_count. More than LIMIT_MACHINES, because larger clusters can be simulated. */
 #define SCHED_MACHINES_MAX 1024
-/* Greatest request_count. More than LIMIT_CLUSTER_REQUESTS, because the simulator studies
- * overload. */
+/* Greatest request_count. More than LIMIT_CLUSTER_REQUESTS, for simulations of overload. */
 #define SCHED_REQUESTS_MAX 262144
 /* Prefix hashes used per prompt. Further hashes are ignored. */
 #define SCHED_PREFIX_MAX 32
 
-/* When a lent machine returns from the mixed pool to its home pool. */
+/* When a lent machine returns from the mixed pool to its home pool. The *other phase* is the phase
+ * that its home pool does not do. DONE and IDLE require that another machine can do this phase. */
 enum sched_homing {
-    /* When the machine has done its work of the other phase (which its home pool does not do), and
-     * another machine can do the other phase. */
-    SCHED_HOMING_DONE,
-    /* When the machine has no work, and another machine can do the other phase. */
-    SCHED_HOMING_IDLE,
-    /* Only when the caller sends SCHED_MACHINE_IDLE (Splitwise's simulator). */
-    SCHED_HOMING_REPORTED,
+    SCHED_HOMING_DONE,     /* The machine has no work of the other phase. */
+    SCHED_HOMING_IDLE,     /* The machine has no work. */
+    SCHED_HOMING_REPORTED, /* The caller sends SCHED_MACHINE_IDLE (Splitwise's simulator). */
 };
 
 struct sched_cluster_options {
@@ -81,7 +77,7 @@ struct sched_cluster_options {
     uint32_t machine_count; /* Machine indices, from 1 to SCHED_MACHINES_MAX. */
     uint32_t prefix_count;  /* Prefixes remembered, for all machines together; 0 = none. */
 
-    /* If a new request arrives and more requests than this number wait here, the last new request
+    /* If a new request must wait and more requests than this number wait here, the last new request
      * of the queue is refused. */
     uint32_t queue_requests_max;
     /* Longest wait of a new request for its prompt's first batch; 0 = no limit. Requests are
@@ -96,8 +92,7 @@ struct sched_cluster_options {
     /* Time after which a waiting request expires (SCHED_EXPIRED), from the time when the scheduler
      * first found that no machine which is up can take the request; 0 = never. */
     int64_t wait_us_max;
-    /* Rules 3 and 4 apply from this time after the first machine was up, even if no pair of
-     * machines could serve yet. */
+    /* Rules 3 and 4 apply without a pair from this time after the first machine was up. */
     int64_t cover_after_us;
 
     /* A machine with prompts is over this threshold if the request would raise its pending tokens
@@ -109,14 +104,12 @@ struct sched_cluster_options {
     /* Machines of one pool are compared by time instead of tokens if their rates differ. */
     bool compare_time;
     bool token_memory_threshold; /* Rule 2 checks the free memory; false: it does not. */
-    /* The memory that rule 2 leaves free on a machine for answers that grow:
-     * growth_reserve_percent of its KV memory, or growth_reserve_tokens for each answer, whichever
-     * is more. */
+    /* The memory that rule 2 leaves free on a machine for answers that grow: this percentage of its
+     * KV memory, or growth_reserve_tokens for each answer, whichever is more. */
     uint32_t growth_reserve_percent;
     uint32_t growth_reserve_tokens;
-    /* How many tokens are scheduled for an answer. true: the mean length of recent answers of its
-     * API key and priority, at least 64 tokens and at most the answer's greatest length. false: its
-     * greatest length. */
+    /* Tokens that are scheduled for an answer. true: the mean length of recent answers of its API
+     * key and priority, at least 64, at most its greatest length. false: its greatest length. */
     bool schedule_mean_answer;
     /* Bound on a machine's load, as a multiple of sched_kv.capacity_tokens: while the machine's
      * pending tokens reach the bound, it gets no more prompts; while its scheduled tokens reach the
@@ -125,8 +118,8 @@ struct sched_cluster_options {
     /* A machine gets no more prompts while its pending tokens reach this number, and no more
      * answers while its scheduled tokens reach this number; 0 = no bound. */
     uint64_t machine_tokens_max;
-    /* A machine gets no more prompts while its pending tokens take longer than this time at its
-     * measured rate; 0 = no bound. */
+    /* A machine gets no more prompts while its pending tokens take longer than this time, if its
+     * rate is known; 0 = no bound. */
     int64_t machine_us_max;
     /* While a machine's rate is not known, it gets no more prompts while its pending tokens reach
      * this number; 0 = no bound. */
@@ -135,18 +128,16 @@ struct sched_cluster_options {
     /* Waiting time after which a request joins the next more urgent priority class; 0 = never. */
     int64_t ageing_us;
 
-    /* true: after a pair of machines could serve for the first time, rules 3 and 4 apply even while
-     * pairs can serve. */
+    /* After a pair could serve once, rules 3 and 4 apply even while pairs can serve. */
     bool adaptive;
-    /* true: only rule 4 applies (the baseline of the Splitwise paper). */
+    /* Only rule 4 applies (the baseline of the Splitwise paper). */
     bool unsplit;
     /* When a machine has prompts (rule 1). true: while `busy` of its latest SCHED_MACHINE_QUEUE is
      * true. false: while it has prompts that are not computed. */
     bool busy_is_reported;
     enum sched_homing homing;
-    /* true: a machine that rule 3 chooses moves to the mixed pool even if it completes no pair and
-     * rule 4 decides (Splitwise's simulator). false: rule 3 moves a machine only if that makes a
-     * pair. */
+    /* A machine that rule 3 chooses moves to the mixed pool even if rule 3 finds no pair and rule 4
+     * decides (Splitwise's simulator). */
     bool lent_stay;
     /* One machine does both phases of a request where that is better (together.c). */
     bool one_machine_routes;
@@ -154,13 +145,11 @@ struct sched_cluster_options {
      * compared, > 0; used only with `one_machine_routes`. */
     struct sched_pace_targets one_machine_targets;
     /* If rule 2 takes a machine of the mixed pool, and the prompt machine is mixed, too, the prompt
-     * machine generates the answer instead, unless the prompt machine has at least this number of
-     * scheduled tokens more. */
+     * machine generates the answer, unless it has at least this number of scheduled tokens more. */
     uint64_t stay_tokens;
 
-    /* The rules choose a machine by its pending or scheduled tokens. A machine that holds a prefix
-     * of the prompt may be chosen instead if it has at most this number of tokens more
-     * (cheapest.c). */
+    /* A machine that holds a prefix of the prompt may be taken instead of the machine by the rules
+     * if it has at most this number of pending or scheduled tokens more (cheapest.c). */
     uint64_t prefix_slack_tokens;
     uint32_t prefix_step_tokens; /* Prompt tokens from one prefix hash to the next. */
     /* true: machines keep prefixes, so prompt tokens whose KV a machine holds are neither computed
@@ -177,8 +166,7 @@ struct sched_cluster_options {
     /* Window over which demand is measured; 0 = repurposing is off. */
     int64_t repurpose_window_us;
     int64_t repurpose_interval_us_min; /* Least time between two changes of a home pool. */
-    /* A home pool changes only if this reduces the load of the busier phase by at least this
-     * percentage. */
+    /* Least percentage by which a change of a home pool must reduce the busier phase's load. */
     uint32_t repurpose_gain_percent_min;
 };
 
@@ -202,8 +190,7 @@ struct sched_tier {
 enum sched_event_kind {
     /* `request` arrives: prompt_tokens, output_tokens, resumed, key_index, weight, priority,
      * holder_plus_1, held_tokens, identity, prefix. output_tokens = most tokens of the answer; 0 =
-     * no token machine is needed, because the answer has at most one token, which the prompt
-     * machine generates. */
+     * at most one, which the prompt machine generates: no token machine is needed. */
     SCHED_ARRIVED,
     SCHED_COMPUTED,  /* The prompt of `request` is computed; its KV may still be on its way. */
     SCHED_PREFILLED, /* The prompt machine of `request` has no more work for the request. */
@@ -236,8 +223,7 @@ enum sched_event_kind {
     SCHED_MACHINE_IDLE,  /* `machine` has no work. If it is lent, it returns to its home pool. */
     SCHED_MACHINE_LOAD,  /* `others`: the present load that other schedulers have on `machine`. */
     SCHED_CACHED,        /* `machine` holds the KV of the prefixes in `prefix`. */
-    /* `machine` no longer holds these prefixes; an empty `prefix` means that it holds none at
-     * all. */
+    /* `machine` no longer holds the prefixes in `prefix`; an empty `prefix` = holds none at all. */
     SCHED_EVICTED,
     SCHED_TICK, /* Time has passed: see sched_cluster_due_us. */
 };
@@ -250,9 +236,8 @@ struct sched_prefix {
     uint32_t count;         /* Number of hashes. */
 };
 
-/* The load that other schedulers (of other gateways) have on a machine. When a machine is chosen,
- * this load counts like the scheduler's own. The return of a lent machine depends only on the
- * scheduler's own requests. */
+/* The load that schedulers of other gateways have on a machine. It counts like the scheduler's own
+ * load when a machine is chosen, but not when a lent machine may return. */
 struct sched_others {
     uint64_t prompt_tokens; /* Tokens of prompts that are not computed yet. */
     uint64_t kv_tokens;     /* KV memory scheduled, in tokens (sched_memory_tokens_of). */
@@ -337,17 +322,15 @@ enum sched_action_kind {
 /* Why a request is refused. */
 enum sched_refusal {
     SCHED_REFUSED_FULL, /* Too many requests wait. */
-    /* No machine that was ever up, in a pool that may now take the request, can hold the
-     * request. */
+    /* No machine that was ever up, in a pool that may take the request, can hold it. */
     SCHED_REFUSED_LARGE,
     SCHED_REFUSED_LATE,     /* The first token would come after ttft_us_max. */
     SCHED_REFUSED_TOO_LONG, /* The prompt takes longer than ttft_us_max even on an idle machine. */
     SCHED_REFUSED_WAIT,     /* The request would wait, or has waited, for queue_us_max. */
 };
 
-/* Estimated times, in microseconds, by which cheapest.c chose the route. All zeros = cheapest.c did
- * not choose it: no machine holds KV of the prompt and no tier has stored any, or one machine does
- * both phases because of `one_machine_routes`. */
+/* Estimated times, in microseconds, by which cheapest.c chose the route. All zeros = another rule
+ * chose the route. */
 struct sched_decision {
     /* The least cost of each kind of route, including the time that other requests lose; 0 = there
      * was no route of this kind. The route with the least cost was taken. */
@@ -388,10 +371,9 @@ struct sched_actions {
 
 struct sched_cluster;
 
-/* Opens a scheduler with no machine up and no request; *options is copied. Returns ST_INVALID if
- * request_count or machine_count is out of range, if prefix_count is set without
- * prefix_step_tokens, or if `one_machine_routes` is set without targets; ST_NO_MEMORY if memory is
- * short. */
+/* Opens a scheduler with no machine up and no request; copies *options. Returns ST_NO_MEMORY, or
+ * ST_INVALID if request_count or machine_count is out of range, if prefix_count is set without
+ * prefix_step_tokens, or if `one_machine_routes` is set without targets. */
 enum status sched_cluster_open(const struct sched_cluster_options *options,
                                struct sched_cluster **out);
 void sched_cluster_close(struct sched_cluster *sc); /* NULL is fine */
@@ -415,8 +397,7 @@ void sched_cluster_more_actions(struct sched_cluster *sc, int64_t now_us,
 int64_t sched_cluster_due_us(const struct sched_cluster *sc);
 
 /* Returns true if requests can be routed: sched_cluster_paired is true, or a machine that is up and
- * does not drain may do both phases, because no pair can serve or because of the option
- * `unsplit`. */
+ * does not drain may do both phases (rule 4). */
 bool sched_cluster_ready(const struct sched_cluster *sc);
 /* Returns true if a prompt machine and a token machine with a link between them, or a mixed
  * machine, are up and do not drain. */

@@ -1,9 +1,9 @@
 /* cluster_prefix: which machines hold the KV of which prefixes. A bounded table maps the hash of a
- * prefix to the machines that were added for it most recently. Where the table is full, a new hash
- * replaces a hash to which no machine was added for long. The table is an estimate: a machine may
- * have evicted a prefix in the meantime. Files of this folder call the functions on the cluster
- * scheduler's thread; not thread-safe. Pure: no clock, no I/O, no allocation after opening. It
- * chooses no machines. */
+ * prefix to the machines that were added last. Where the table is full, a new hash replaces a hash
+ * to which no machine was added for long. The table is an estimate: a machine may have evicted a
+ * prefix in the meantime. Files of this folder call the functions on the cluster scheduler's
+ * thread; not thread-safe. Pure: no clock, no I/O, no allocation after opening. The table chooses
+ * no machines. */
 #ifndef SCHEDULER_CLUSTER_PREFIX_H
 #define SCHEDULER_CLUSTER_PREFIX_H
 
@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Most machines that are remembered for a prefix: the machines that were added last. */
+/* Most machines that are remembered for a prefix. */
 #define PREFIX_HOLDERS 4
 
 struct cluster_prefixes;

@@ -14,7 +14,7 @@
 struct seek {
     const struct sched_cluster *sc;
     const struct cluster_request *request;
-    /* Machines may do work of the other phase: rules 3 and 4 apply. */
+    /* Rules 3 and 4 apply: machines may do work of the other phase. */
     bool flexible;
     bool thresholds;  /* The thresholds of rules 1 and 2 apply. */
     bool assume_idle; /* Search as if all machines were idle: ignore bounds on their load. */
@@ -32,19 +32,17 @@ struct seek {
     /* Rule 3 searches a machine to move: every machine counts as a machine of the mixed pool. */
     bool counts_as_mixed;
     /* Rules 3 and 4 give the prompt to a machine of the token pool only if the machine adds cores
-     * (cores.c). If rule 1 finds no machine below its threshold, rule 1 takes the best machine
-     * above its threshold. */
+     * (cores.c). Rule 1 may take a machine over its threshold. */
     bool prompts_need_cores;
 };
 
 /* Returns true if the machine's KV memory has room for `tokens` tokens when empty, and its load by
- * `measure` is below its bound (machine_kv_multiple, machine_tokens_max, machine_us_max,
- * machine_tokens_unmeasured). */
+ * `measure` is below its bound (options machine_kv_multiple to machine_tokens_unmeasured). */
 bool seek_has_room(const struct seek *s, uint32_t machine, enum measure measure, uint64_t tokens);
 /* Returns true if the machine can be the request's token machine. If s->prompt_machine is chosen,
  * the two machines must also fit together. Either they are one machine, which is in the mixed pool;
- * or the link from the prompt machine to the token machine is up, and if one of them is mixed, its
- * part of the request fits its mixed_kv_tokens. `self` is a struct seek. */
+ * or the link from the prompt machine to the token machine is up, and the request's part on a mixed
+ * machine fits its mixed_kv_tokens. `self` is a struct seek. */
 bool seek_token_fits(const void *self, uint32_t machine);
 /* Returns true if the machine can do both phases of the request. `self` is a struct seek. */
 bool seek_both_fit(const void *self, uint32_t machine);
@@ -52,24 +50,23 @@ bool seek_both_fit(const void *self, uint32_t machine);
  * fits(s, machine) is true; SCHED_NO_MACHINE = none. */
 uint32_t seek_least_loaded(const struct seek *s, enum measure measure, enum pool pool,
                            bool (*fits)(const void *self, uint32_t machine));
-/* Return true if thresholds apply (s->thresholds) and the machine is over the threshold of rule 1
- * (seek_prompt_over_threshold) or rule 2 (seek_token_over_threshold) for this request. both = the
- * machine would do both phases. */
+/* Returns true if s->thresholds is true and the machine is over the threshold of rule 1. */
 bool seek_prompt_over_threshold(const struct seek *s, uint32_t machine);
+/* Returns true if s->thresholds is true and the machine is over the threshold of rule 2. both = the
+ * machine would do both phases of the request. */
 bool seek_token_over_threshold(const struct seek *s, uint32_t machine, bool both);
 /* Returns true if the machine must not move to the mixed pool now, because it has a request that is
- * too large for a mixed machine. false with s->assume_idle. */
+ * too large for a mixed machine. With s->assume_idle, returns false. */
 bool seek_keeps_pool(const struct seek *s, uint32_t machine);
 
-/* Requires that *out is a route with all machines that the request needs. If machines hold KV of
- * the prompt, or tiers have stored some, replaces *out by the route with the least cost, with its
- * estimates. */
+/* If machines hold KV of the prompt, or tiers have stored some, replaces *out by the route with the
+ * least cost, with its estimates. Requires a route with all machines that the request needs. */
 void cluster_cheapest(const struct seek *s, struct route *out);
 
-/* Requires that *out is a route with all machines that the request needs. With the option
- * one_machine_routes, replaces *out by a route with one machine for both phases if that route is
- * better. If the request should wait until that machine has room, replaces *out by a route without
- * machines. Does not change a route that uses KV of the prompt or moves a machine. */
+/* With the option one_machine_routes, replaces *out by a route with one machine for both phases if
+ * that route is better. If the request should wait until that machine has room, replaces *out by a
+ * route without machines. Does not change a route that uses KV of the prompt or moves a machine.
+ * Requires a route with all machines that the request needs. */
 void cluster_together(const struct seek *s, struct route *out);
 
 #endif

@@ -17,22 +17,21 @@
 
 #define REQUEST_NONE UINT32_MAX
 #define ENDS_KEPT    64 /* Ends of requests that are remembered, to estimate retry_after_ms. */
-/* Most places in the queue that are kept for refused clients. Further refused clients get a retry
- * time, but no place. */
+/* Most places in the queue that are kept for refused clients. */
 #define PROMISES_MAX   4096
 #define MACHINE_WORDS  (SCHED_MACHINES_MAX / 64)
 #define US_PER_S       1000000
 #define DEMAND_BUCKETS 8 /* Parts of the window over which demand is measured. */
 
-/* Where a request is: nowhere (the slot is free), in the queue `waiting`, on its machines, or in
- * the list `lost`. */
+/* Where a request is. NONE: the slot is free. WAITING: in the queue `waiting`. ROUTED: on its
+ * machines. LOST: in the list `lost`. */
 enum request_place { PLACE_NONE, PLACE_WAITING, PLACE_ROUTED, PLACE_LOST };
 
 struct cluster_request {
     uint8_t place;  /* enum request_place */
     bool resumed;   /* See struct sched_event. */
-    bool computed;  /* The prompt does not count as pending any longer. */
-    bool prefilled; /* The request has no load on its prompt machine any longer. */
+    bool computed;  /* The prompt no longer counts as pending. */
+    bool prefilled; /* The request no longer has load on its prompt machine. */
     /* The request would be too large for its prompt machine ([0]) or its token machine ([1]) if
      * that machine were in the mixed pool. */
     bool too_large_if_mixed[2];
@@ -46,8 +45,8 @@ struct cluster_request {
     uint32_t key_index;      /* See struct sched_event. */
     uint32_t weight;         /* See struct sched_event. */
     int32_t priority;        /* From -LIMIT_PRIORITY to LIMIT_PRIORITY. */
-    uint32_t answer_charged; /* Tokens of its answer that its key was charged for in advance. */
-    uint32_t answer_memory;  /* Tokens of its answer that are scheduled on its token machine. */
+    uint32_t answer_charged; /* Tokens of the answer that the key was charged for in advance. */
+    uint32_t answer_memory;  /* Tokens of the answer that are scheduled on the token machine. */
     uint64_t prompt_memory;  /* KV memory scheduled on its prompt machine, in tokens. */
     uint64_t token_memory;   /* KV memory scheduled on its token machine, in tokens. */
     uint32_t holder_plus_1;  /* See struct sched_event. */
@@ -70,8 +69,7 @@ struct request_list {
     uint32_t last;
 };
 
-/* The measures by which machines are ordered: pending tokens for rule 1, scheduled memory for rule
- * 2 (cluster.h). */
+/* What orders machines: pending tokens for rule 1, scheduled memory for rule 2 (cluster.h). */
 enum measure { MEASURE_PENDING, MEASURE_MEMORY, MEASURE_COUNT };
 
 /* A set of machines, one bit for each. */
@@ -97,7 +95,7 @@ struct cluster_machine {
     struct sched_kv kv;             /* capacity_tokens > 0 if kv_tokens > 0. */
     uint32_t cores;                 /* Machines with the same number share cores; 0 = own cores. */
     uint32_t threads;               /* Cores on which the machine computes, ≥ 1. */
-    uint32_t core_count;            /* Cores that it shares, ≥ 1. */
+    uint32_t core_count;            /* Cores that machines with this `cores` share, ≥ 1. */
     uint64_t prompt_tokens_pending; /* See struct sched_machine_view. */
     uint64_t memory_tokens;         /* KV memory scheduled on the machine, in tokens. */
     uint32_t prompts;               /* Prompts routed to the machine, until SCHED_PREFILLED. */
@@ -110,10 +108,8 @@ struct cluster_machine {
     uint32_t output_tokens_per_s; /* Measured; 0 = not known. */
     struct sched_step_time step;  /* All zeros = not known. */
     uint32_t host;                /* Machines with the same number are on one host; 0 = unknown. */
-    /* When the transfers that were begun from the machine (sends) and to it (receives) are expected
-     * to end. */
-    int64_t sends_until_us;
-    int64_t receives_until_us;
+    int64_t sends_until_us;       /* Expected end of the transfers from the machine. */
+    int64_t receives_until_us;    /* Expected end of the transfers to the machine. */
     /* `tiers` of the latest SCHED_MACHINE_TIERS, with the latest known load times; none works after
      * the machine went down. */
     struct sched_tier tiers[TIER_KIND_COUNT];
@@ -143,12 +139,11 @@ struct demand {
     uint64_t generated; /* Tokens of the answers that ended. */
 };
 
-/* A place that is kept for a refused client, which should send its request again at at_us
- * (promises.c). */
+/* A place that is kept for a client that should send a refused request again (promises.c). */
 struct promise {
     /* Identity of the client's request; 0 = the place was given to the request. */
     uint64_t identity;
-    int64_t at_us;
+    int64_t at_us; /* Time at which the client should send the request again. */
 };
 
 /* A ring of promises, in the order of at_us. */
@@ -318,9 +313,9 @@ void cluster_requests_lose_large(struct sched_cluster *sc, uint32_t machine);
  * and sets out->more. */
 void cluster_actions_append(struct sched_cluster *sc, struct sched_actions *out,
                             uint32_t count_max);
-/* cluster_list_append puts the request at the end of the list; cluster_list_remove removes the
- * request from the list, which must contain it. */
+/* Puts the request at the end of the list. */
 void cluster_list_append(struct sched_cluster *sc, struct request_list *list, uint32_t id);
+/* Removes the request from the list, which must contain it. */
 void cluster_list_remove(struct sched_cluster *sc, struct request_list *list, uint32_t id);
 
 /* ---- load.c ---- */
@@ -340,8 +335,7 @@ void cluster_load_end(struct sched_cluster *sc, struct cluster_request *request)
 void cluster_load_others(struct sched_cluster *sc, uint32_t machine,
                          const struct sched_others *others);
 
-/* Adds the machine to the trees or removes it. Must be called after its `up` or `draining` has
- * changed. */
+/* Adds the machine to the trees or removes it. Call it when `up` or `draining` has changed. */
 void cluster_pool_refresh(struct sched_cluster *sc, uint32_t machine);
 /* Changes the machine's current pool. SCHED_MOVED becomes due. */
 void cluster_pool_move(struct sched_cluster *sc, uint32_t machine, enum pool pool);
@@ -352,26 +346,23 @@ void cluster_pool_home(struct sched_cluster *sc, uint32_t machine, enum pool hom
  * allows it now. */
 void cluster_pools_return_lent(struct sched_cluster *sc);
 /* Computes prompt_tokens_most, token_tokens_most, tokens_most, capacity_most and
- * prompt_only_tokens_most. Must be called when a machine's `was_up` or size has changed; a change
- * of pools calls it. */
+ * prompt_only_tokens_most. Call it when a machine's `was_up` or size has changed. */
 void cluster_pool_sizes(struct sched_cluster *sc);
 
-/* Computes sc->pair_can_serve and sc->pair_could_serve. Must be called after a change of pools,
- * links or sc->routable. */
+/* Computes pair_can_serve and pair_could_serve. Call it after a change of pools, links or routable.
+ */
 void cluster_pool_pair(struct sched_cluster *sc);
 
 /* ---- speed.c ---- */
 
-/* Computes mean_rate, unequal and mean_step. Must be called after a change of rates, `up` or the
- * options. */
+/* Computes mean_rate, unequal and mean_step. Call it after a change of rates, `up` or options. */
 void cluster_speeds_refresh(struct sched_cluster *sc);
-/* Returns the machine's measured rate in tokens per second. If the rate is not known, returns the
- * mean of the known rates; if no rate is known, 1,000,000. MEASURE_PENDING: prompt tokens;
- * MEASURE_MEMORY: answers. */
+/* Returns the machine's rate in tokens per second: of prompts (MEASURE_PENDING) or of answers
+ * (MEASURE_MEMORY). An unknown rate counts as the mean of the known rates; if no rate is known,
+ * 1,000,000. */
 uint64_t cluster_rate(const struct sched_cluster *sc, uint32_t machine, enum measure measure);
-/* Returns the nanoseconds that a batch of `decodes` answers takes on the machine, by its own
- * measured times. If these are not known, the mean of the other machines is used; 0 = no machine's
- * times are known. */
+/* Returns the nanoseconds that a batch of `decodes` answers takes on the machine, by its measured
+ * times, or else by the mean of the known times; 0 = none is known. */
 uint64_t cluster_step_ns(const struct sched_cluster *sc, uint32_t machine, uint64_t decodes);
 /* Returns the microseconds that the machine needs for its load (by `measure`) and `more` tokens. */
 uint64_t cluster_work_us(const struct sched_cluster *sc, uint32_t machine, enum measure measure,
@@ -396,20 +387,17 @@ uint32_t cluster_cores_rate(const struct sched_cluster *sc, uint32_t machine);
 /* Records the measured speed of a link. */
 void cluster_link_measured(struct sched_cluster *sc, uint32_t from, uint32_t to,
                            const struct sched_link_speed *speed);
-/* Records the machine's host. If the host has changed, the speeds of the machine's links are
- * forgotten. */
+/* Records the machine's host. If the host has changed, forgets the speeds of its links. */
 void cluster_host_set(struct sched_cluster *sc, uint32_t machine, uint32_t host);
 /* Returns true if both machines are known to be on one host. */
 bool cluster_same_host(const struct sched_cluster *sc, uint32_t a, uint32_t b);
-/* cluster_transfer_us returns the microseconds that KV of `tokens` tokens takes from one machine to
- * another if the link is idle. cluster_transfer_error_us returns the mean error of this estimate,
- * in microseconds. */
+/* Returns the estimated microseconds of a transfer of `tokens` tokens if the link is idle. */
 uint64_t cluster_transfer_us(const struct sched_cluster *sc, uint32_t from, uint32_t to,
                              uint64_t tokens);
+/* Returns the mean error of the estimate of cluster_transfer_us, in microseconds. */
 uint64_t cluster_transfer_error_us(const struct sched_cluster *sc, uint32_t from, uint32_t to,
                                    uint64_t tokens);
-/* Returns the microseconds until all transfers that were begun before, from machine `from` or to
- * machine `to`, have ended. */
+/* Returns the microseconds until the transfers from `from` and the transfers to `to` have ended. */
 uint64_t cluster_transfer_wait_us(const struct sched_cluster *sc, uint32_t from, uint32_t to);
 /* Returns the microseconds from the end of computing a prompt until the KV of `tokens` of its
  * tokens has arrived. The computation takes compute_us microseconds and ends computed_us
@@ -417,8 +405,7 @@ uint64_t cluster_transfer_wait_us(const struct sched_cluster *sc, uint32_t from,
  * transfers that were begun before. */
 uint64_t cluster_exposed_us(const struct sched_cluster *sc, uint32_t from, uint32_t to,
                             uint64_t tokens, uint64_t computed_us, uint64_t compute_us);
-/* Records that KV of `tokens` tokens is sent, after all transfers that were begun before from
- * machine `from` or to machine `to`. */
+/* Records that KV of `tokens` tokens is sent, after the time of cluster_transfer_wait_us. */
 void cluster_transfer_begin(struct sched_cluster *sc, uint32_t from, uint32_t to, uint64_t tokens);
 
 /* ---- stored.c ---- */
@@ -463,11 +450,10 @@ enum route_result {
 
 struct route {
     uint32_t prompt_machine;
-    uint32_t token_machine; /* SCHED_NO_MACHINE = none is needed. */
-    uint32_t prefix_tokens; /* See struct sched_action. */
-    uint32_t load_tokens;   /* See struct sched_action. */
-    /* See struct sched_action; 0 = none. */
-    uint32_t pull_source_plus_1;
+    uint32_t token_machine;         /* SCHED_NO_MACHINE = none is needed. */
+    uint32_t prefix_tokens;         /* See struct sched_action. */
+    uint32_t load_tokens;           /* See struct sched_action. */
+    uint32_t pull_source_plus_1;    /* See struct sched_action; 0 = none. */
     uint32_t token_held;            /* Tokens of the prompt whose KV the token machine has. */
     struct sched_decision decision; /* See struct sched_action. */
     bool prompt_moves; /* The prompt machine moves to the mixed pool for this request. */
@@ -477,13 +463,12 @@ struct route {
     uint32_t lent_plus_1;
 };
 
-/* Finds the machines for a request by the policy of cluster.h. *out is valid only with
- * ROUTE_FOUND. */
+/* Finds the machines for a request by the policy of cluster.h. *out is valid with ROUTE_FOUND. */
 enum route_result cluster_route_find(const struct sched_cluster *sc,
                                      const struct cluster_request *request, struct route *out);
 
 /* Returns false if no machine that was ever up, in a pool that may take the request, is large
- * enough. */
+ * enough for the request. */
 bool cluster_route_possible(const struct sched_cluster *sc, const struct cluster_request *request);
 /* Returns the microseconds by which the request's first token would miss ttft_us_max on the machine
  * that would compute it first; ≤ 0 = in time, or not known. tokens_before = prompt tokens of the
@@ -494,10 +479,9 @@ int64_t cluster_route_late_us(const struct sched_cluster *sc, const struct clust
 
 /* ---- admission.c ---- */
 
-/* cluster_admission_wait_begin records when the request began to wait, and adds a new request (not
- * a resumed request) to the list `limited`. cluster_admission_wait_end removes the request from the
- * list. */
+/* Records when the request began to wait. Adds it to the list `limited` if it is not resumed. */
 void cluster_admission_wait_begin(struct sched_cluster *sc, uint32_t id);
+/* Removes the request from the list `limited`, and records whether it waited. */
 void cluster_admission_wait_end(struct sched_cluster *sc, uint32_t id);
 /* Measures the time until now_us if requests wait. Must be called before sc->now_us changes. */
 void cluster_admission_time(struct sched_cluster *sc, int64_t now_us);
@@ -508,12 +492,12 @@ uint32_t cluster_admission_overdue(const struct sched_cluster *sc);
 /* Returns the time at which the next waiting request is overdue; INT64_MAX = none. */
 int64_t cluster_admission_due_us(const struct sched_cluster *sc);
 /* Returns true if the last waiting request would probably wait longer than queue_us_max. newcomer =
- * a request without a kept place (cluster_promise_take) has just arrived: the places that are kept
- * then count as waiting requests. */
+ * a request without a kept place (cluster_promise_take) has just arrived: if it would wait longer
+ * than half of queue_us_max, the places that are kept count as waiting requests, too. */
 bool cluster_admission_late(const struct sched_cluster *sc, bool newcomer);
-/* Returns the milliseconds after which the client should send the request, which is refused now,
- * again. Keeps a place for the request (cluster_promise_add). The next refused request gets a later
- * time. */
+/* Returns the milliseconds after which the client of this refused request should send it again, and
+ * keeps a place for the request (cluster_promise_add). The next refused request gets a later time.
+ */
 uint32_t cluster_admission_retry_ms(struct sched_cluster *sc, uint32_t id);
 
 /* ---- promises.c ---- */
@@ -529,11 +513,11 @@ uint32_t cluster_promises_due(const struct sched_cluster *sc);
 
 /* ---- repurpose.c ---- */
 
-/* Each of these functions adds to the bucket that is being filled: cluster_demand_arrived a request
- * that has arrived, cluster_demand_ended an answer that has ended after `generated` tokens,
- * cluster_demand_others the requests that other schedulers sent to a machine. */
+/* Counts a request that has arrived. */
 void cluster_demand_arrived(struct sched_cluster *sc, const struct cluster_request *request);
+/* Counts an answer that has ended after `generated` tokens. */
 void cluster_demand_ended(struct sched_cluster *sc, uint32_t generated);
+/* Counts the requests that other schedulers have sent to a machine. */
 void cluster_demand_others(struct sched_cluster *sc, const struct sched_others *others);
 /* Closes the buckets that are complete, evaluates the demand, and changes a home pool if enough
  * consecutive evaluations agree. */

@@ -1,14 +1,14 @@
 /* sched_machine: the scheduler of one machine. It decides which prompts and decodes form the next
  * batch, and which request gets KV memory next. machine/, prompt_pool/, token_pool/ and files of
  * scheduler/ call it on the machine's event loop thread; the simulator calls the same code. Not
- * thread-safe. Pure: no clock, no I/O, no log, no allocation after opening. It knows requests only
- * as slots (indices of the caller's request tables) and memory only as numbers of blocks. It runs
- * no batch and chooses no machine.
+ * thread-safe. Pure: no clock, no I/O, no log, no allocation after opening. The scheduler knows
+ * requests as slots (indices of the caller's request tables) and memory as numbers of blocks. It
+ * runs no batch and chooses no machine.
  *
  * Policy (Splitwise, section IV):
  * - Prompts run in the order of their queue (scheduler/queue.h). Waiting prompts join a batch
- *   whole, while the batch has fewer than prompt_fill_tokens prompt tokens and they fit
- *   prompt_batch_tokens. A prompt that is longer than any batch is cut into chunks; with several
+ *   whole, while the batch has fewer than prompt_fill_tokens prompt tokens and room for the prompt.
+ *   A prompt that does not fit a batch without other prompts is cut into chunks; with several
  *   batches in flight, any prompt may be cut. A prompt whose blocks are reserved already may pass
  *   prompts that wait for blocks.
  * - A batch takes the decodes that can run, as far as it has places (continuous batching); if there
@@ -40,12 +40,11 @@ typedef uint32_t sched_slot; /* < options.slot_count */
 
 #define SCHED_NO_SLOT UINT32_MAX /* No slot. */
 
-/* If the config sets scheduler/turn_ms, the turn (host/turns.h) of a batch that only decodes is
- * longer by this factor. */
+/* With scheduler/turn_ms set, the turn of a batch that only decodes is longer by this factor. */
 #define SCHED_DECODE_TURNS 4
 
 struct sched_machine_options {
-    uint32_t slot_count; /* ≤ LIMIT_MACHINE_REQUESTS */
+    uint32_t slot_count; /* From 1 to LIMIT_MACHINE_REQUESTS. */
     /* Prompts join a batch while it has fewer prompt tokens than this number; 0 = no such bound.
      * Used only with one batch in flight. */
     uint32_t prompt_fill_tokens;
@@ -63,8 +62,7 @@ struct sched_machine_options {
     uint32_t path_count; /* Paths, ≤ LIMIT_STAGE_PATHS; 0 = 1. */
     /* Batches in flight per path. On all paths together ≤ LIMIT_BATCHES_IN_FLIGHT; 0 = 1. */
     uint32_t batches_in_flight;
-    /* Most batches in flight per path that contain decodes; the other batches contain only prompts.
-     * 0 = all. */
+    /* Most batches in flight per path that contain decodes; 0 = batches_in_flight. */
     uint32_t decode_batches_in_flight;
     /* Most prompt tokens of a batch if several batches may be in flight. Prompts are then cut so
      * that batches are full. 0 = no such bound; otherwise at least LIMIT_CHUNK_TOKENS_MIN. */
@@ -92,9 +90,8 @@ enum status sched_machine_open(const struct sched_machine_options *options,
                                struct sched_machine **out);
 void sched_machine_close(struct sched_machine *sm); /* NULL is fine */
 
-/* Sets the time and applies ageing, so the order of the queues may change. Must not be called
- * between calls of sched_machine_prompt_after and the sched_machine_batch_next that uses their
- * results. */
+/* Sets the time and applies ageing, which may change the order of the queues. Must not be called
+ * between sched_machine_prompt_after and the sched_machine_batch_next that uses its results. */
 void sched_machine_time_set(struct sched_machine *sm, int64_t now_us);
 
 /* Sets the option mixed_prompt_tokens for the batches that follow. Requires LIMIT_CHUNK_TOKENS_MIN
@@ -120,20 +117,19 @@ bool sched_machine_prompt_after(const struct sched_machine *sm, uint32_t path, s
 void sched_machine_prompt_left_set(struct sched_machine *sm, sched_slot slot, uint32_t tokens,
                                    uint32_t blocks);
 
-/* Queues a reservation: a request that will be decoded here needs `blocks` blocks. The request's
- * API key is charged for `tokens` tokens. rank NULL = no key, priority 0. Requires an unused
- * slot. */
+/* Queues a reservation of `blocks` blocks for a request that will be decoded here, and charges the
+ * request's key for `tokens` tokens. rank NULL = no key, priority 0. Requires an unused slot. */
 void sched_machine_reserve_add(struct sched_machine *sm, sched_slot slot, uint32_t blocks,
                                uint32_t tokens, const struct sched_rank *rank);
 /* Finds the first waiting reservation. Returns false if none waits. */
 bool sched_machine_reserve_head(const struct sched_machine *sm, sched_slot *slot_out);
-/* Sets the number of blocks that a waiting reservation must still take, after other blocks were
- * found in the prefix cache. */
+/* Sets the number of blocks that a waiting reservation must still take, after a look-up in the
+ * prefix cache. */
 void sched_machine_reserve_left_set(struct sched_machine *sm, sched_slot slot, uint32_t blocks);
 /* Grants the first reservation: removes it from the queue and stores its slot. The caller then
  * takes the blocks at once. Returns false if none waits, or if blocks_free is less than the sum of
- * the reservation's blocks and the blocks of each path's first waiting prompt that arrived before
- * the reservation; later reservations then wait, too. */
+ * the reservation's blocks and the blocks of each path's first waiting prompt, if this prompt
+ * arrived before the reservation. Later reservations then wait, too. */
 bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
                                 sched_slot *slot_out);
 
@@ -178,8 +174,7 @@ bool sched_machine_short_find(const struct sched_machine *sm, sched_slot *slot_o
  * no batch. */
 void sched_machine_decode_grow(struct sched_machine *sm, sched_slot slot, uint32_t tokens);
 /* Finds a decode in no batch whose next step would check more drafted tokens if the decode had more
- * blocks. The decode can run without more blocks, so the caller takes blocks for it only if many
- * are free. */
+ * blocks. The decode also runs without these blocks: take them only if many blocks are free. */
 bool sched_machine_draft_short_find(struct sched_machine *sm, sched_slot *slot_out);
 /* Finds the least urgent decode that is not pinned; among equals, the youngest. Returns false if
  * that decode is in a batch, or if no such decode exists. */
@@ -197,8 +192,8 @@ void sched_machine_decode_advance(struct sched_machine *sm, sched_slot slot, uin
 
 /* Removes the request from the scheduler, in any state. Requires that it is in no batch. */
 void sched_machine_remove(struct sched_machine *sm, sched_slot slot);
-/* Makes sure that no further batch takes a chunk of a prompt whose first chunk was in a batch. The
- * caller removes the prompt when it is in no batch. No effect on other requests. */
+/* Makes sure that no further batch takes a chunk of a prompt whose first chunk was in a batch. No
+ * effect on other requests. Call sched_machine_remove when no batch contains the prompt. */
 void sched_machine_stop(struct sched_machine *sm, sched_slot slot);
 /* Returns true if a batch in flight contains the request. */
 bool sched_machine_in_batch(const struct sched_machine *sm, sched_slot slot);
@@ -224,9 +219,8 @@ struct sched_batch {
     struct sched_batch_item items[LIMIT_BATCH_SEQUENCES]; /* Decodes first, then prompts. */
 };
 
-/* Builds the path's next batch. blocks_free = blocks that can be taken for prompts that start.
- * Returns false, with an empty batch, if there is nothing to run or the path has batches_in_flight
- * batches. */
+/* Builds the path's next batch. blocks_free = blocks that prompts can take. Returns false, with an
+ * empty batch, if nothing can run or batches_in_flight batches of the path are in flight. */
 bool sched_machine_batch_next(struct sched_machine *sm, uint32_t path, uint32_t blocks_free,
                               struct sched_batch *out);
 /* Records that the batch with this index, which must be the oldest of its path, has ended. Prompts

@@ -1,8 +1,8 @@
 /* machine_state: the state of sched_machine, private to machine.c (requests and their states),
  * memory.c (which request gets memory) and batch.c (what runs next). These files run on the thread
- * that calls sched_machine; not thread-safe. Pure: no clock, no I/O. Every request is in at most
- * one list or queue, linked through its slot, so no call allocates after opening. They know numbers
- * of blocks, but no block ids (kvcache/kv_tables.h does). */
+ * that calls sched_machine; not thread-safe. Pure: no clock, no I/O. A request is in at most one
+ * list or queue, linked through its slot, so no call allocates after opening. The files know
+ * numbers of blocks, but no block ids (kvcache/kv_tables.h does). */
 #ifndef SCHEDULER_MACHINE_STATE_H
 #define SCHEDULER_MACHINE_STATE_H
 
@@ -11,8 +11,7 @@
 
 #define SLOT_NONE UINT32_MAX
 
-/* A chunk that does not end its prompt has a multiple of this many tokens: whole KV blocks of the
- * default size. */
+/* A chunk that does not end its prompt has a multiple of this number of tokens. */
 #define SCHED_CHUNK_TOKENS LIMIT_CHUNK_TOKENS_MIN
 
 enum slot_state {
@@ -105,13 +104,12 @@ static inline struct sched_queue *sched_prompt_queue(struct sched_machine *sm,
     return prompt->blocks > 0 ? &path->prompts : &path->prompts_with_blocks;
 }
 
-/* Returns the ticket of a request with this rank and the cost `tokens`. rank NULL = no key,
- * priority 0. */
+/* Returns the ticket of a request with the cost `tokens`. rank NULL = no key, priority 0. */
 struct sched_ticket sched_ticket_of(const struct sched_rank *rank, uint32_t tokens);
 
-/* sched_list_append puts the slot at the end of the list; sched_list_remove removes the slot from
- * the list, which must contain it. */
+/* Puts the slot at the end of the list. */
 void sched_list_append(struct sched_machine *sm, struct slot_list *list, sched_slot slot);
+/* Removes the slot from the list, which must contain it. */
 void sched_list_remove(struct sched_machine *sm, struct slot_list *list, sched_slot slot);
 
 #endif
