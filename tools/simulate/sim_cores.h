@@ -21,8 +21,8 @@ struct sim_cores_work {
     double busy_slowdown; /* ≥ 1: slowdown when other machines compute on all other cores. */
     uint32_t layers;      /* ≥ 1: number of layers, equally long. */
     bool prompts;         /* True: the batch has prompt tokens. False: only decodes. */
-    /* Length of the batch's turns. 0 = the length for sim_cores_init, SCHED_DECODE_TURNS times as
-     * long for a batch without prompts. */
+    /* Length of the batch's turns. 0 = turn_ms of sim_cores_init; SCHED_DECODE_TURNS times this
+     * for a batch without prompts. */
     double turn_s;
 };
 

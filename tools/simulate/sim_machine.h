@@ -2,9 +2,10 @@
  * (sched_machine) and the server's policy for KV blocks (sched_memory), and simulates their
  * effects: the number of free blocks, and the batches in flight through the machine's stages. A
  * simulation (sim_run.h) owns its machines, calls them on one thread and passes the virtual time. A
- * callback may remove tasks, keep or forget KV, and call sim_machine_mixed_set; it must not add
- * tasks, grant blocks, or begin or end a batch. Not simulated here: quarantine, transfers of KV
- * (sim_run_kv.c), and shared cores (sim_cores.h). */
+ * *task* is a reservation, a prompt or a copy of KV on the machine. A callback may remove tasks,
+ * keep or forget KV, and call sim_machine_mixed_set; it must not add tasks, grant blocks, or begin
+ * or end a batch. Not simulated here: quarantine, transfers of KV (sim_run_kv.c), and shared cores
+ * (sim_cores.h). */
 #ifndef TOOLS_SIMULATE_SIM_MACHINE_H
 #define TOOLS_SIMULATE_SIM_MACHINE_H
 
@@ -39,14 +40,15 @@ struct sim_machine_calls {
     void (*chunk_done)(void *self, uint32_t machine, const struct sim_chunk *chunk);
     /* A decode step has generated one more token of the request. */
     void (*decoded)(void *self, uint32_t machine, uint32_t request);
-    /* A decode step has checked drafted tokens, and accepted the first `accepted` of them. */
+    /* A decode step has checked `checked` drafted tokens of an answer, and accepted the first
+     * `accepted` of them. */
     void (*drafted)(void *self, uint32_t checked, uint32_t accepted);
     /* The request has lost its reservation. decoding: true = the request decoded, and an answer
-     * that grew needed blocks; false = the reservation awaited KV, and was given up to break a
-     * deadlock between machines. */
+     * needed more blocks; false = the reservation awaited KV, and was given up to break a deadlock
+     * between machines. */
     void (*preempted)(void *self, uint32_t machine, uint32_t request, bool decoding);
-    /* Only with options.prefixes: returns a number for each full span of the request's prompt and
-     * answer (sim_pool.h), valid until the request ends. */
+    /* Only with options.prefixes: returns an array with a number for each full span of the
+     * request's prompt and answer (sim_pool.h), valid until the request ends. */
     const uint32_t *(*contents)(void *self, uint32_t request);
     /* Only with options.prefix_step > 0: a prefix has entered the machine's prefix cache, or has
      * left it (struct kv_prefix_listener). */
@@ -55,10 +57,10 @@ struct sim_machine_calls {
 
 struct sim_machine_options {
     const struct sim_host *host;
-    const struct config *config; /* Only scheduler/, kv/ and slo/ are used. */
-    uint32_t index;              /* The machine's index in the cluster. */
-    /* A mixed machine keeps blocks free for a prompt of this many tokens, but at most half of its
-     * blocks. */
+    const struct config *config;
+    uint32_t index; /* The machine's index in the cluster. */
+    /* A mixed machine keeps blocks free for a prompt of context_tokens tokens, but at most half of
+     * its blocks. */
     uint32_t context_tokens;
     const struct sim_machine_calls *calls;
     void *self;        /* First argument of the calls. */
@@ -71,9 +73,8 @@ struct sim_machine_options {
     uint32_t prefix_step; /* Spans from one reported prefix to the next; 0 = report no prefixes. */
 };
 
-/* Opens a machine in its home pool. Returns ST_NO_MEMORY, or another error if the stages make no
- * valid paths (scheduler/paths.h), if the scheduler refuses its options, or if options.prefixes is
- * set and the machine has no blocks. */
+/* Opens a machine in its home pool. Returns ST_NO_MEMORY, or an error of sched_paths_open,
+ * sched_machine_open, sched_memory_open or sim_pool_open. */
 enum status sim_machine_open(const struct sim_machine_options *options, struct sim_machine **out);
 void sim_machine_close(struct sim_machine *m); /* NULL is fine. */
 
@@ -93,7 +94,7 @@ struct sim_reserve {
     sim_cache_id kept; /* Blocks of the kept tokens (struct sim_kept); 0 = none. */
 };
 
-/* Adds a reservation to the queue. Returns ST_NO_RESOURCE if the table of reservations is full,
+/* Adds a reservation to the queue. ST_NO_RESOURCE: the table of reservations is full.
  * ST_NO_MEMORY. */
 enum status sim_machine_reserve(struct sim_machine *m, const struct sim_reserve *reserve,
                                 sched_slot *slot_out);
@@ -113,15 +114,14 @@ struct sim_prompt {
     struct sched_rank rank;
 };
 
-/* Adds a prompt to the queue. Returns ST_NO_RESOURCE if the table of prompts is full,
- * ST_NO_MEMORY. */
+/* Adds a prompt to the queue. ST_NO_RESOURCE: the table of prompts is full. ST_NO_MEMORY. */
 enum status sim_machine_prompt(struct sim_machine *m, const struct sim_prompt *prompt,
                                sched_slot *slot_out);
 /* Begins to decode the request of the reservation in `slot`. Requires that the request's KV has
  * arrived. tokens_left: tokens left to generate. */
 void sim_machine_decode(struct sim_machine *m, sched_slot slot, uint32_t tokens_left);
-/* Removes a task (a reservation, a prompt or a copy). Frees the task's blocks and slot, at the
- * latest when the batches in flight that contain the task have ended. */
+/* Removes a task. Frees the task's blocks and slot, at the latest when all batches in flight that
+ * contain the task have ended. */
 void sim_machine_remove(struct sim_machine *m, sched_slot slot);
 
 /* ---- KV that stays in the prefix cache ---- */
@@ -165,10 +165,11 @@ bool sim_machine_prefix_add(struct sim_machine *m, const uint32_t *contents, uin
 /* Returns the microseconds of one prompt token, as measured so far; 0 = not known. */
 double sim_machine_prompt_token_us(const struct sim_machine *m);
 
-/* After an event the caller calls sim_machine_grant, then sim_machine_start until it returns false,
- * then sim_machine_deadlock_break. */
+/* After each event of the machine, call sim_machine_grant, then sim_machine_start until it returns
+ * false, then sim_machine_deadlock_break. */
 
-/* Gives blocks to answers that grow, then to the reservations that are next. */
+/* Gives blocks to answers that need more, and preempts decodes if blocks are short. Then gives
+ * blocks to the reservations that are next. */
 void sim_machine_grant(struct sim_machine *m, double now_s);
 /* Begins the next batch, and stores its work for sim_cores_batch_begin. Returns false if there is
  * no batch to begin. steps_s: sim_cores_steps_s of the machine; 0 = the machine shares no cores. */

@@ -33,7 +33,7 @@ enum sim_task_state {
     TASK_STATE_COUNT
 };
 
-/* A task: a request's prompt, or its reservation with its decode. */
+/* A task: a request's prompt, its reservation with its decode, or a copy (TASK_RESERVE). */
 struct sim_task {
     uint8_t kind;       /* enum sim_task_kind. */
     uint8_t state;      /* enum sim_task_state. */
@@ -41,7 +41,7 @@ struct sim_task {
     uint32_t in_flight; /* Batches in flight that contain the task. */
     /* Prompts: blocks that the prompt takes when it begins; 0 = its reservation has the blocks. */
     uint32_t blocks_to_take;
-    /* Reservations: tokens whose KV is stored. Prompts: tokens cached at the start. */
+    /* Reservations: tokens whose KV the next decode reads. Prompts: tokens cached at the start. */
     uint32_t tokens;
     uint32_t path;           /* Index of the path that the task's batches go through. */
     uint32_t prompt_tokens;  /* Tokens of the prompt, or of the copy. */
@@ -83,7 +83,7 @@ struct sim_machine {
     struct sim_holding *holdings; /* [SIM_SLOTS]: the blocks of each task; NULL without `pool`. */
     uint32_t pinned_count;        /* Entries of `pinned` in use. */
     sched_slot pinned[LIMIT_BATCH_SEQUENCES]; /* Prompts that sim_kv_prompts_pin has pinned. */
-    struct sim_cache cache;                   /* The free blocks, and the KV in them. */
+    struct sim_cache cache;                   /* Without `pool`: free blocks, and KV in them. */
     uint32_t prompt_holders;                  /* Prompts that hold blocks. */
     struct sched_paths paths;
     double free_s[LIMIT_STAGE_PROCESSES]; /* When each replica of each stage is free. */
@@ -111,7 +111,7 @@ void sim_flight_use_set(const struct sim_machine *m, struct sim_flight *flight,
                         const struct profile_work *work, double now_s);
 /* Sets how many drafted tokens the next step of a decode checks. */
 void sim_draft_set(struct sim_machine *m, sched_slot slot);
-/* Gives blocks to answers that grow, and preempts decodes if blocks are short. */
+/* Gives blocks to answers that need more, and preempts decodes if blocks are short. */
 void sim_machine_grow(struct sim_machine *m);
 
 /* ---- sim_machine_kv.c ---- */

@@ -1,8 +1,7 @@
-/* sim_report: the results of a simulation: each request as a row of a CSV file, and the sums as a
- * table and as JSON. Memory does not grow with the number of requests. Equal simulations write
- * equal bytes. `cleave simulate` and `cleave plan` own the struct, which one thread at a time may
- * use. sim_run adds the requests; a caller of splitwise_run adds them itself. This part draws no
- * pictures (simulate_html.h does). */
+/* sim_report: the results of a simulation: a row of a CSV file for each request, and sums over the
+ * requests as a table and as JSON. Memory does not grow with the number of requests. `cleave
+ * simulate` and `cleave plan` own the struct, which one thread at a time may use. sim_run adds the
+ * requests; splitwise_run does not: its caller adds them. This part draws no pictures. */
 #ifndef TOOLS_SIMULATE_SIM_REPORT_H
 #define TOOLS_SIMULATE_SIM_REPORT_H
 
@@ -24,25 +23,25 @@ struct sim_result {
     double tbt_s;            /* Mean time between tokens; 0 = the answer has one token. */
     double e2e_s;            /* Time from arrival to end. */
     double queue_s;          /* Time from arrival until the prompt began. */
-    double transfer_s;       /* Last attempt: time from its first token until KV has arrived. */
+    double transfer_s;       /* Last attempt: from its first token until all KV has arrived. */
     uint32_t prompt_machine; /* Machine of the prompt in the last attempt; UINT32_MAX = none. */
     uint32_t token_machine;  /* Machine for decoding in the last attempt; UINT32_MAX = none. */
     uint32_t preempted;      /* Number of preemptions of the request. */
     uint32_t restarted;      /* Number of restarts after a machine failed. */
-    double gap_s;            /* Longest time between two tokens of the request so far. */
-    /* Tokens of the prompt, and of the answer so far, that were computed in attempts after restarts
-     * and preemptions. */
+    double gap_s;            /* Longest time between two consecutive tokens of the answer. */
+    /* Attempts after restarts and preemptions: tokens of the prompt, and of the answer until then,
+     * that were computed. */
     uint64_t recomputed_tokens;
-    /* Tokens of the prompt, and of the answer so far, whose KV the prompt machine had in attempts
-     * after restarts and preemptions. */
+    /* Attempts after restarts and preemptions: tokens of the prompt, and of the answer until then,
+     * whose KV the prompt machine had. */
     uint64_t reused_tokens;
     uint64_t checkpoint_tokens; /* Reused tokens whose KV was in a checkpoint. */
 };
 
 struct sim_report {
     FILE *rows; /* The CSV file; NULL = none. */
-    /* Rows have only the four columns that the Splitwise simulator writes, and queue, transfer, gap
-     * and pause are not counted. */
+    /* Rows have only the four columns that the Splitwise simulator writes, and the fields queue,
+     * transfer, gap and pause stay empty. */
     bool four_columns;
     uint64_t outcomes[SIM_OUTCOMES]; /* Requests with each outcome. */
     uint64_t prompt_tokens;          /* Sum over the requests that are done. */
@@ -62,11 +61,13 @@ struct sim_report {
     struct quantiles transfer; /* sim_result.transfer_s of requests on two machines. */
     struct quantiles gap;      /* Longest gaps of answers with more than one token. */
     struct quantiles pause;    /* Longest gaps of restarted answers with more than one token. */
-    /* Limits of the slowdowns of TTFT, TBT and E2E. A request below all limits is good. The caller
-     * may set them, with slo.reference, after opening; 0 = good requests are not counted. */
+    /* Limits of the slowdowns of TTFT, TBT and E2E, which the caller may set after opening. Without
+     * a limit of TTFT (0), or without slo.reference, `good` stays 0. */
     double good_below[SLO_MEASURES];
-    uint64_t good;  /* Number of good requests. */
-    struct slo slo; /* The caller may set slo.reference after opening; NULL = nothing is counted. */
+    uint64_t good; /* Requests that are done, with all three slowdowns below good_below. */
+    /* Slowdowns of the requests that are done. The caller may set slo.reference after opening; NULL
+     * = no slowdowns. */
+    struct slo slo;
 };
 
 /* Begins an empty report. path: the CSV file; NULL = none. four_columns: see struct sim_report.

@@ -2,8 +2,8 @@
  * machines with the machine-level scheduler (sim_machine.h), transfers of KV that share links,
  * failures of machines, moves of machines to other pools, and checkpoints of answers. Requests
  * share prefixes if the trace has hash ids and kv/prefix_cache is on. `cleave simulate` and `cleave
- * plan` call it, on any thread: a run owns all its state and uses virtual time only. Not simulated:
- * HTTP and text, API keys, several gateways. */
+ * plan` call sim_run, on any thread: a run owns all its state and uses virtual time. For example,
+ * HTTP, API keys and several gateways are not simulated. */
 #ifndef TOOLS_SIMULATE_SIM_RUN_H
 #define TOOLS_SIMULATE_SIM_RUN_H
 
@@ -55,10 +55,11 @@ struct sim_run_totals {
     uint64_t moves;               /* Moves of machines to another pool. */
     uint32_t open_max;            /* Most requests that were open at the same time. */
     double last_s;                /* Virtual time of the end. */
-    uint64_t copies;              /* Checkpoints that were written (kv/checkpoint). */
-    uint64_t copied_bytes;        /* KV bytes of these checkpoints. */
+    uint64_t copies;              /* Copies of KV that were written for checkpoints. */
+    uint64_t copied_bytes;        /* KV bytes of the copies for checkpoints. */
     bool prefixes;                /* Requests share prefixes, and machines have prefix caches. */
-    uint64_t prefix_query_tokens; /* Only with `prefixes`: tokens of prompts that began. */
+    /* Only with `prefixes`: tokens of prompts that began, in all attempts. */
+    uint64_t prefix_query_tokens;
     /* The part of prefix_query_tokens that was found in the machines' prefix caches. */
     uint64_t prefix_hit_tokens;
     uint64_t draft_tokens;                 /* Drafted tokens that steps have checked. */

@@ -3,7 +3,7 @@
  * sim_run_requests.c the steps of a request, sim_run_kv.c the transfers of KV and the KV that
  * machines keep, sim_run_copies.c the checkpoints, sim_run_prefixes.c the prefixes that requests
  * share, sim_run_tiers.c the tiers below the machines' memory. sim_run owns the state; all
- * functions run on its thread. Other parts use sim_run.h. */
+ * functions run on the thread of sim_run. Other parts use sim_run.h. */
 #ifndef TOOLS_SIMULATE_SIM_RUN_STATE_H
 #define TOOLS_SIMULATE_SIM_RUN_STATE_H
 
@@ -21,9 +21,9 @@
  *             +-------------------------------------------+  DECODING <- TRANSFERRING
  *
  * from each state after ARRIVED to ARRIVED, when the request has lost its machine or its blocks,
- * and from each other state to FREE, when the request ends. The event of the request's slot ends
- * RESERVE_SENT, PREFILL_SENT and TRANSFERRING. It also ends a new request that is RESERVING for too
- * long (scheduler/queue_ms). */
+ * and from each state except FREE to FREE, when the request ends. The event of the request's slot
+ * ends RESERVE_SENT, PREFILL_SENT and TRANSFERRING, and ends a new request that is RESERVING for
+ * too long (scheduler/queue_ms). */
 enum run_request_state {
     RUN_FREE,    /* No request uses the slot. */
     RUN_ARRIVED, /* Waits until the scheduler routes it. */
@@ -128,7 +128,7 @@ struct run_request {
     double prompt_end_s;   /* When this attempt's first token was generated. */
     double transfer_s;     /* See struct sim_result. */
     double token_s;        /* When the request's latest token was generated. */
-    double gap_s;          /* Longest time between two of the request's tokens. */
+    double gap_s;          /* See struct sim_result. */
     uint64_t recomputed_tokens; /* See struct sim_result. */
     uint64_t reused_tokens;     /* See struct sim_result. */
     uint64_t checkpoint_tokens; /* See struct sim_result. */
@@ -144,7 +144,7 @@ struct run_request {
     struct run_held held;
     /* The scheduler's latest decision for the request, until the outcome is logged. */
     struct event_decision decision;
-    uint32_t *contents; /* A number for each full span (struct sim_pool); NULL without prefixes. */
+    uint32_t *contents; /* A number for each full span (sim_pool.h); NULL without prefixes. */
     /* A machine loads KV of the request from a tier; the event of the slot ends the load. */
     bool load_pending;
     uint32_t load_end; /* Number of first spans that the machine will have after the load. */
@@ -176,7 +176,7 @@ struct run {
     struct sim_trace *trace;
     struct sim_report *report;
     struct error *error;
-    enum status status; /* First error of a callback; ends the run. */
+    enum status status; /* Error of a callback; ends the run. */
     double now_s;
     struct sched_cluster_options sched_options;
     struct sched_cluster *scheduler; /* The gateway's scheduler. */
@@ -317,8 +317,8 @@ void run_request_send(struct run *r, uint32_t slot);
 void run_request_not_served(struct run *r, const struct sched_action *action);
 /* Ends all open requests as failed. */
 void run_requests_abandon(struct run *r);
-/* Handles the loss of one of the request's machines: removes its tasks on other machines, and lets
- * the request arrive again. */
+/* Handles the loss of one of the request's machines: removes the request's tasks on other machines,
+ * and lets the request arrive again. */
 void run_request_lost(struct run *r, uint32_t slot);
 
 /* ---- sim_run_kv.c ---- */

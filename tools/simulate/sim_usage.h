@@ -2,7 +2,7 @@
  * changes at certain moments, e.g. the share of a machine's KV memory that is held. The mean of a
  * gauge over each interval of equal length is kept. When the time exceeds the last interval, all
  * intervals become twice as long, so memory does not grow. `cleave simulate` and `cleave plan` own
- * the struct, and a simulation sets the levels, all on the main thread. This part draws nothing
+ * the struct, and a simulation sets the levels, on one thread. This part draws nothing
  * (sim_usage_show.h does). */
 #ifndef TOOLS_SIMULATE_SIM_USAGE_H
 #define TOOLS_SIMULATE_SIM_USAGE_H
@@ -26,7 +26,7 @@ enum sim_usage_level {
 /* Gauges of the cluster. */
 enum sim_usage_cluster_level {
     SIM_USAGE_OPEN,   /* Requests that have arrived and not ended. */
-    SIM_USAGE_QUEUED, /* Open requests whose prompt has not begun. */
+    SIM_USAGE_QUEUED, /* Open requests whose prompt has not begun; splitwise.h: tasks that wait. */
     SIM_USAGE_CLUSTER_LEVELS
 };
 

@@ -115,7 +115,7 @@ struct splitwise_machine {
     bool out_of_memory;    /* An array could not grow, so the simulation must stop. */
 };
 
-/* Makes an idle machine. `options`, `requests` and `curve` must outlive it. */
+/* Makes an idle machine. `options`, `requests` and `curve` must outlive the machine. */
 void splitwise_machine_init(struct splitwise_machine *m, uint32_t index,
                             const struct splitwise_options *options,
                             struct splitwise_request *requests, const struct cost_curve *curve,

@@ -1,8 +1,8 @@
 /* splitwise: simulates a cluster like the simulator of the Splitwise paper (policy
  * splitwise-compat): sched_cluster with the paper's rules, machines like the paper's (machine.h),
  * and transfers that do not slow each other down. The results agree with the reference to 1e-9 s
- * (reference.h). `cleave simulate` and `cleave plan` call it, on any thread: a run owns all its
- * state and uses virtual time only. This part simulates no profiles, failures or layer-wise
+ * (reference.h). `cleave simulate` and `cleave plan` call splitwise_run, on any thread: a run owns
+ * all its state and uses virtual time. This part simulates no profiles, failures or layer-wise
  * transfers: sim_run.h does. */
 #ifndef TOOLS_SIMULATE_SPLITWISE_SPLITWISE_H
 #define TOOLS_SIMULATE_SPLITWISE_SPLITWISE_H
