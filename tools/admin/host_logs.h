@@ -1,7 +1,7 @@
-/* admin_host_logs: reads the latest log lines of `cleave serve` and `cleave machine` on this host.
- * It reads the files to which running processes write their standard error, and systemd's journal
- * of cleave's services. It keeps no state and sends no requests. `cleave bundle` calls it on the
- * main thread. */
+/* admin_host_logs: reads the latest log lines of `cleave serve` and `cleave machine` on this host:
+ * from the files to which running processes write their standard error, and from systemd's journal
+ * of cleave's services. `cleave bundle` calls the function on the main thread. The function keeps
+ * no state and sends no requests. */
 #ifndef TOOLS_ADMIN_HOST_LOGS_H
 #define TOOLS_ADMIN_HOST_LOGS_H
 

@@ -1,7 +1,7 @@
 /* admin_page: reads figures from a *page*, the text of GET /metrics in Prometheus' exposition
  * format. In this format, a *family* is a metric, and a *sample* is one line with a value of the
- * family. `cleave top` calls the functions on the main thread. They allocate no memory, keep no
- * state and send no requests. A missing family counts as 0. Samples must have no timestamps. */
+ * family. `cleave top` calls the functions on the main thread. The functions keep no state and send
+ * no requests. A missing family counts as 0. Samples must have no timestamps. */
 #ifndef TOOLS_ADMIN_PAGE_H
 #define TOOLS_ADMIN_PAGE_H
 

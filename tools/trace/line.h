@@ -1,6 +1,6 @@
 /* trace_line: the line of a trace file that was read last, and the functions that read the formats.
- * trace.c owns the struct, and calls csv.c and mooncake.c on the thread that reads the trace. Only
- * these files include this header. The functions do not compare a row with the row before it. */
+ * trace.c owns the struct, and calls csv.c and mooncake.c on the thread that reads the trace. The
+ * functions do not compare a row with the row before it. */
 #ifndef TOOLS_TRACE_LINE_H
 #define TOOLS_TRACE_LINE_H
 

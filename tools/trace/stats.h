@@ -1,7 +1,7 @@
 /* trace_stats: the statistics of a trace: number of requests, arrivals, lengths, and how many
  * tokens a KV cache would hold at each time, for computing times that the caller gives. The
- * statistics do not keep the rows. `cleave trace` calls the functions on the main thread. They read
- * no file and simulate no machine: they assume that no request waits. */
+ * statistics do not keep the rows. `cleave trace` calls the functions on the main thread. The
+ * functions read no file and simulate no machine: they assume that no request waits. */
 #ifndef TOOLS_TRACE_STATS_H
 #define TOOLS_TRACE_STATS_H
 
@@ -61,8 +61,8 @@ uint64_t trace_stats_blocks(const struct trace_stats *stats);
 uint64_t trace_stats_blocks_again(const struct trace_stats *stats);
 
 /* Returns the intervals from time 0 to the last request. count_max: most intervals; not used if
- * options.interval_s is above 0. *width_s_out: length of an interval. The last interval is shorter,
- * or longer by up to half an interval. The caller frees the array. NULL = out of memory. */
+ * options.interval_s is above 0. *width_s_out: length of an interval. The last interval may be
+ * shorter, or longer by up to half an interval. The caller frees the array. NULL = no memory. */
 struct trace_interval *trace_stats_intervals(const struct trace_stats *stats, uint32_t count_max,
                                              uint32_t *count_out, double *width_s_out);
 
