@@ -1,8 +1,8 @@
 /* plan_profile: simulates a mix of machines with times from a profile (profile/profile.h), with the
  * gateway's scheduler and the machines' own schedulers (sim_run.h). The other files of tools/plan
  * call the functions, on the main thread and on the threads of a search (search.h). The functions
- * have no state: several threads may call them at the same time. They do not judge whether the SLO
- * is met: try.h does. */
+ * have no state: several threads may call them at the same time. The functions do not judge whether
+ * the SLO is met: try.h does. */
 #ifndef TOOLS_PLAN_PROFILE_H
 #define TOOLS_PLAN_PROFILE_H
 

@@ -1,7 +1,7 @@
-/* plan_requests: the requests with which every mix of machines is tried. The struct owns them in
- * memory, with one arrival per second on average. For another rate, the times of arrival are
- * divided by the rate. `cleave plan` makes the requests once on the main thread; after that they
- * are constant, and all threads of a search read them. This part does not simulate. */
+/* plan_requests: the requests with which every mix of machines is tried. The struct owns the
+ * requests, in memory, with one arrival per second on average. For another rate, the times of
+ * arrival are divided by the rate. `cleave plan` makes the requests once on the main thread; after
+ * that the struct is constant, and all threads of a search read it. This part does not simulate. */
 #ifndef TOOLS_PLAN_REQUESTS_H
 #define TOOLS_PLAN_REQUESTS_H
 
@@ -37,7 +37,7 @@ enum status plan_requests_draw(struct plan_requests *requests, const char *lengt
                                struct error *error);
 void plan_requests_done(struct plan_requests *requests); /* Allowed after an error too. */
 
-/* Sets *out to the requests at a rate. *out points to the requests, which must outlive it, and
+/* Sets *out to the requests at a rate. *out points to the requests, which must outlive *out. *out
  * needs no sim_trace_close. */
 void plan_requests_at(const struct plan_requests *requests, double rate_per_s,
                       struct sim_trace *out);

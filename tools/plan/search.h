@@ -4,9 +4,9 @@
  * the SLO. With the rate fixed, the best split has the least cost or power, or the fewest machines.
  * Among equally good splits, the split furthest below the SLO's limits is best.
  *
- * The search assumes that a mix that meets the SLO also meets it at a lower rate and with one more
- * token machine. So each split has a boundary: the largest value that meets the SLO (points.h says
- * what a value is). The plan does not depend on the number of threads or on the journal.
+ * The search assumes: a mix that meets the SLO also meets the SLO at a lower rate, and with one
+ * more token machine. So each split has a boundary: the largest value that meets the SLO (points.h
+ * says what a value is). The plan does not depend on the number of threads or on the journal.
  *
  * plan_main owns the structs, and calls plan_search_run on the main thread. The call uses worker
  * threads, which end before the call returns. try.h simulates a mix, and print.h prints the
@@ -76,8 +76,8 @@ struct plan_search {
     uint32_t worker_count; /* Threads, including the caller's; more than 65 count as 65. */
     uint32_t cell_count;
     struct plan_cell *cells; /* [cell_count]: belongs to the caller. */
-    /* Reports the progress of the search, on any of its threads, but one thread at a time. points:
-     * number of all points; runs: simulations so far. NULL = none. */
+    /* Reports the progress of the search, on any thread of the search, but one thread at a time.
+     * points: number of all splits. runs: simulations so far. NULL = none. */
     void (*progress)(void *self, uint64_t points_done, uint64_t points, uint64_t runs);
     void *self; /* First argument of `progress`. */
     /* Simulations in all, set at the end. The number can depend on the number of threads. */

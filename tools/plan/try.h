@@ -1,9 +1,9 @@
 /* plan_try: simulates one mix of machines at one rate, and says whether the SLO is met and what the
- * latencies are. With times from a table it simulates like the Splitwise paper's simulator
- * (splitwise.h), with times from a profile like a gateway and its machines (profile.h). `cleave
- * plan` calls the functions, on the main thread and on the threads of a search. They have no state:
- * several threads may call them at the same time. search.h chooses the mixes and rates, and memo.h
- * remembers the results. */
+ * latencies are. With times from a table, the functions simulate like the Splitwise paper's
+ * simulator (splitwise.h); with times from a profile, like a gateway and its machines (profile.h).
+ * `cleave plan` calls the functions, on the main thread and on the threads of a search. The
+ * functions have no state: several threads may call them at the same time. search.h chooses the
+ * mixes and rates, and memo.h remembers the results. */
 #ifndef TOOLS_PLAN_TRY_H
 #define TOOLS_PLAN_TRY_H
 
@@ -94,8 +94,8 @@ struct plan_goodput {
     uint64_t affected;          /* Requests that lost a machine. */
     uint64_t recomputed_tokens; /* Tokens computed again after restarts and preemptions. */
     uint64_t copied_bytes;      /* KV bytes that checkpoints copied. */
-    /* P50 of the pauses in seconds. A pause is the longest gap between two tokens of an affected
-     * request that is done and has more than one token. */
+    /* P50 of the pauses in seconds. A pause is the longest time between two consecutive tokens of
+     * an affected request that is done and has more than one token. */
     double pause_s_p50;
     double pause_s_p99; /* P99 of the pauses in seconds. */
 };

@@ -1,7 +1,7 @@
-/* profile_delay: how long threads of this process waited for a core or did not run, as Linux counts
- * it (schedstat). `cleave profile` finds disturbed samples with these times. step.c owns the struct
- * and calls the functions on the main thread. Any thread may call profile_delay_us. This part drops
- * no sample. */
+/* profile_delay: how long threads of this process waited for a core or did not run, by Linux'
+ * schedstat. `cleave profile` finds disturbed samples with these times. step.c owns the struct and
+ * calls the functions on the main thread. Any thread may call profile_delay_us. This part drops no
+ * sample. */
 #ifndef TOOLS_PROFILE_DELAY_H
 #define TOOLS_PROFILE_DELAY_H
 

@@ -4,8 +4,8 @@
  * computes no statistics.
  *
  * A request is done if the status is HTTP 200, all events except [DONE] are JSON objects without an
- * error, at least one token arrives, and [DONE] arrives. Otherwise the request fails (enum
- * replay_failure). */
+ * error, at least one token arrives, [DONE] arrives, and the answer ends within timeout_s.
+ * Otherwise the request fails (enum replay_failure). */
 #ifndef TOOLS_REPLAY_CLIENT_H
 #define TOOLS_REPLAY_CLIENT_H
 
@@ -85,10 +85,10 @@ void replay_client_close(struct replay_client *client);
 
 /* Sends a request to the path below the base URL, and blocks until the whole answer has arrived, at
  * most ten seconds. body: JSON for a POST; NULL = GET. The caller frees the answer. Errors name the
- * URL. ST_UNREACHABLE: there is no whole answer in time, or the answer is larger than 1 MiB or than
- * the memory. ST_NOT_FOUND: HTTP 404 or 405. ST_NO_RESOURCE: HTTP 429 or 503. ST_IO: another status
- * except 200, or an empty answer. ST_TOO_LARGE: the URL has more than 1023 bytes. ST_NO_MEMORY: no
- * memory for the request. */
+ * URL. ST_UNREACHABLE: no whole answer arrived in time, or the answer is larger than 1 MiB.
+ * ST_NOT_FOUND: HTTP 404 or 405. ST_NO_RESOURCE: HTTP 429 or 503. ST_IO: another status except 200,
+ * or an empty answer. ST_TOO_LARGE: the URL has more than 1023 bytes. ST_NO_MEMORY: memory runs
+ * out. */
 enum status replay_client_ask(struct replay_client *client, const char *path, const char *body,
                               char **answer_out, struct error *error);
 

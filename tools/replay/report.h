@@ -1,11 +1,11 @@
-/* replay_report: collects the results of a replay. It writes each result as a row of JSON and of
- * CSV. At the end it writes percentiles, rates and failures by kind, as text and as JSON. `cleave
- * replay` and bench-streams call it on their main threads. It owns the samples, but no files. It
- * sends nothing and reads no clock.
+/* replay_report: collects the results of a replay. Each result becomes a row of JSON and of CSV.
+ * The end of the report has percentiles, rates and failures by kind, as text and as JSON. `cleave
+ * replay` and bench-streams call the functions on their main threads. The report owns the samples,
+ * but no files. This part sends nothing and reads no clock.
  *
  * TTFT: from a request's due time to its first token event. TBT: the time between two successive
  * token events of a request. E2E: from the due time to the end of the stream. Late: from the due
- * time to sending. TTFT and E2E count requests that are done; TBT and late count all requests. */
+ * time to sending. TTFT and E2E are over requests that are done, TBT and late over all requests. */
 #ifndef TOOLS_REPLAY_REPORT_H
 #define TOOLS_REPLAY_REPORT_H
 
