@@ -45,7 +45,7 @@ uint64_t partition_block_bytes(const struct profile *profile);
 
 /* Fills *out. The time of a prompt's piece is the mean over the prompt's micro-batches. *out points
  * into itself, the cluster and the profile: *out must not be moved, and the cluster and the profile
- * must outlive it. */
+ * must outlive *out. */
 void partition_costs_of(const struct profile *profile, const struct partition_cluster *cluster,
                         const struct partition_work *work, struct partition_costs *out);
 

@@ -21,8 +21,8 @@ struct plan_setup {
 };
 
 /* Reads the files that the options name and fills *setup. *setup points into itself and into the
- * options: it must not be moved, and the options must outlive it. Errors name the option or the
- * file. Call plan_setup_done also after an error. */
+ * options: *setup must not be moved, and the options must outlive *setup. Errors name the option or
+ * the file. Call plan_setup_done also after an error. */
 enum status plan_setup_read(const struct plan_options *options, struct plan_setup *setup,
                             struct error *error);
 void plan_setup_done(struct plan_setup *setup);

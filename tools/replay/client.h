@@ -1,7 +1,7 @@
 /* replay_client: sends completion requests over HTTP/1.1 with libcurl, reads the event streams, and
- * records times. The client owns the open requests. `cleave replay` and bench-streams call it on
- * their main threads. The caller decides when to send. The client does not retry a request, and
- * computes no statistics.
+ * records times. The client owns the open requests. `cleave replay` and bench-streams call the
+ * functions on their main threads. The caller decides when to send. The client does not retry a
+ * request, and computes no statistics.
  *
  * A request is done if the status is HTTP 200, all events except [DONE] are JSON objects without an
  * error, at least one token arrives, [DONE] arrives, and the answer ends within timeout_s.
@@ -107,6 +107,7 @@ void replay_client_interrupt(struct replay_client *client);
 
 /* Returns the number of requests that were sent and have not ended. */
 uint32_t replay_client_open_count(const struct replay_client *client);
-uint64_t replay_client_token_count(const struct replay_client *client); /* Token events so far. */
+/* Returns the number of token events that have arrived. */
+uint64_t replay_client_token_count(const struct replay_client *client);
 
 #endif

@@ -68,7 +68,7 @@ void replay_report_result_add(struct replay_report *report, const struct replay_
 /* Adds the time between two successive token events of a request. */
 void replay_report_gap_add(struct replay_report *report, int64_t gap_us);
 
-/* Returns the totals so far, which the report owns. */
+/* Returns the totals of the added results. The report owns the totals. */
 const struct replay_totals *replay_report_totals(const struct replay_report *report);
 
 /* Facts that are known only at the end of the replay. */
@@ -83,7 +83,7 @@ struct replay_end {
 enum status replay_report_finish(struct replay_report *report, const struct replay_end *end,
                                  FILE *out);
 
-/* Returns the percentiles of a latency so far, in milliseconds; sorts its samples. */
+/* Returns the percentiles of the added samples of a latency, in milliseconds; sorts the samples. */
 struct replay_percentiles replay_report_percentiles(struct replay_report *report,
                                                     enum replay_latency latency);
 

@@ -1,8 +1,8 @@
 /* event_heap: the events that are due in virtual time, as a binary heap. An event is a small number
  * (id) and has at most one due time: putting the event again moves it to the new time. Events with
  * equal times are returned in the order in which they were put. Memory grows only in
- * event_heap_reserve. A simulation owns its heap, and calls it on one thread. The heap does not
- * know what an event does. */
+ * event_heap_reserve. A simulation owns its heap, and calls the functions on one thread. The heap
+ * does not know what an event does. */
 #ifndef TOOLS_SIMULATE_EVENT_HEAP_H
 #define TOOLS_SIMULATE_EVENT_HEAP_H
 
@@ -41,7 +41,8 @@ enum status event_heap_reserve(struct event_heap *heap, uint32_t capacity);
 void event_heap_put(struct event_heap *heap, uint32_t id, double at_s);
 /* Cancels event `id`. Does nothing if the event is not due. */
 void event_heap_remove(struct event_heap *heap, uint32_t id);
-/* Stores the first event and leaves it in the heap. Returns false if the heap is empty. */
+/* Stores the event that is due first, which stays in the heap. Returns false if the heap is
+ * empty. */
 bool event_heap_first(const struct event_heap *heap, uint32_t *id_out, double *at_s_out);
 /* Removes the first event. Requires that the heap is not empty. */
 void event_heap_pop(struct event_heap *heap);

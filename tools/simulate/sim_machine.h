@@ -3,9 +3,9 @@
  * effects: the number of free blocks, and the batches in flight through the machine's stages. A
  * simulation (sim_run.h) owns its machines, calls them on one thread and passes the virtual time. A
  * *task* is a reservation, a prompt or a copy of KV on the machine. A callback may remove tasks,
- * keep or forget KV, and call sim_machine_mixed_set; it must not add tasks, grant blocks, or begin
- * or end a batch. Not simulated here: quarantine, transfers of KV (sim_run_kv.c), and shared cores
- * (sim_cores.h). */
+ * keep or forget KV, and call sim_machine_mixed_set. A callback must not add tasks, grant blocks,
+ * or begin or end a batch. Not simulated here: quarantine, transfers of KV (sim_run_kv.c), and
+ * shared cores (sim_cores.h). */
 #ifndef TOOLS_SIMULATE_SIM_MACHINE_H
 #define TOOLS_SIMULATE_SIM_MACHINE_H
 
@@ -108,8 +108,8 @@ struct sim_prompt {
     /* Blocks of the kept tokens (struct sim_kept); 0 = none. Used only if `reserved` is
      * SCHED_NO_SLOT. */
     sim_cache_id kept;
-    /* Slot of the request's reservation if the request also decodes on this machine; SCHED_NO_SLOT
-     * = it decodes on another machine, or not at all. */
+    /* Slot of the request's reservation if the request also decodes on this machine; else
+     * SCHED_NO_SLOT. */
     sched_slot reserved;
     struct sched_rank rank;
 };

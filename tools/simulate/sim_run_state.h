@@ -114,7 +114,7 @@ struct run_request {
     /* This attempt: tokens of the prompt, including the answer's tokens of earlier attempts. */
     uint32_t attempt_prompt_tokens;
     uint32_t answer_tokens_before; /* Tokens of the answer when this attempt began. */
-    uint32_t answer_tokens;        /* Tokens of the answer so far. */
+    uint32_t answer_tokens;        /* Tokens of the answer that were generated. */
     uint32_t prompt_machine;       /* SCHED_NO_MACHINE = not routed yet. */
     uint32_t token_machine;        /* SCHED_NO_MACHINE = none. */
     sched_slot prompt_slot;        /* Slot of the prompt on prompt_machine; SCHED_NO_SLOT = none. */

@@ -1,4 +1,4 @@
-/* sim_trace: the requests of a simulation in the order of their arrival. They come from a trace
+/* sim_trace: the requests of a simulation in the order of arrival, from a trace
  * (tools/trace/trace.h) or from an array of the caller. `cleave simulate` reads a trace during the
  * simulation. `cleave plan` reads a trace once, and then gives an array to each simulation. Each
  * simulation has its own struct sim_trace, and uses it on one thread. The struct owns the open

@@ -26,7 +26,7 @@ enum sim_usage_level {
 /* Gauges of the cluster. */
 enum sim_usage_cluster_level {
     SIM_USAGE_OPEN,   /* Requests that have arrived and not ended. */
-    SIM_USAGE_QUEUED, /* Open requests whose prompt has not begun; splitwise.h: tasks that wait. */
+    SIM_USAGE_QUEUED, /* Open requests whose prompt has not begun (or see splitwise_setup.usage). */
     SIM_USAGE_CLUSTER_LEVELS
 };
 

@@ -1,6 +1,6 @@
 /* simulate_html: writes the report of one simulation (--html) as one HTML file.
- * simulate_trace.c calls it on the main thread, after the simulation. This part owns nothing and
- * computes no results: the caller passes two functions that print the results. */
+ * simulate_trace.c calls the function on the main thread, after the simulation. This part owns
+ * nothing and computes no results: the caller passes two functions that print the results. */
 #ifndef TOOLS_SIMULATE_SIMULATE_HTML_H
 #define TOOLS_SIMULATE_SIMULATE_HTML_H
 

@@ -1,7 +1,7 @@
 /* partition_state: struct partition, which owns the tables of the partitioner (partition.h), and
  * the functions that the files of solver/ share. The functions run on the thread that calls
- * partition_open or partition_solve. They read no profiles and no clusters: partition.h has the
- * problem in times and bytes.
+ * partition_open or partition_solve. This part reads no profiles and no clusters: partition.h has
+ * the problem in times and bytes.
  *
  * A *state* says which part of the cluster the first stages of a pipeline use. The *host vector* of
  * a state is the number of used hosts of each kind. If the latest stage is on a single host, this

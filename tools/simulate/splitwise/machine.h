@@ -84,7 +84,7 @@ struct splitwise_machine {
     struct splitwise_request *requests; /* The requests of all machines. */
     const struct cost_curve *curve;
     uint32_t memory_tokens; /* Tokens of KV that fit beside the weights. */
-    /* Tokens of KV that requests hold; at a transfer the caller changes it on both machines. */
+    /* Tokens of KV that requests hold. At a transfer the caller updates both machines. */
     uint32_t used_tokens;
 
     /* Tasks in no batch (splitwise_pending_add), including decodes that still wait for their prompt

@@ -8,7 +8,7 @@
 
 #include "tools/simulate/splitwise/splitwise.h"
 
-/* Two times count as equal if they differ by at most this. */
+/* Largest difference of two times that count as equal. */
 #define REFERENCE_TOLERANCE_S 1e-9
 
 /* The comparison of one case. */
