@@ -59,7 +59,7 @@ struct doctor_copy {
     double bandwidth_bytes_per_s; /* Of one large write. */
     double layer_write_us;        /* Time to write layer_bytes as scattered blocks. */
     uint64_t layer_bytes;         /* KV of one layer and 2048 tokens of an 8B model. */
-    char failure[160]; /* Why the measurement failed; "" = the times are valid. */
+    char failure[160];            /* Why the measurement failed; "" = the times are valid. */
 };
 
 /* Measured writes between two processes of this host over one transport. */

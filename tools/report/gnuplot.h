@@ -19,8 +19,8 @@ struct gnuplot_picture {
     const void *self; /* First argument of `draw`. */
 };
 
-/* Checks the value of the option --plot; path NULL = not given. ST_USAGE: the name does not end in
- * .svg or .png; the error names the option. */
+/* Checks the option --plot. path: the option's value; NULL = not given. ST_USAGE: the name does not
+ * end in .svg or .png; the error names the option. */
 enum status gnuplot_option_check(const char *path, struct error *error);
 /* Draws the picture into a file, which is removed if the drawing fails. ST_UNSUPPORTED: gnuplot is
  * not installed, or the name does not end in .svg or .png. ST_IO: the file cannot be written, or

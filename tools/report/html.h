@@ -7,7 +7,7 @@
 
 #include "tools/report/gnuplot.h"
 
-/* Creates the file of the option --html; html_close closes it. ST_IO: creating it fails. */
+/* Creates the file of the option --html; html_close closes it. ST_IO: the file cannot be made. */
 enum status html_open(const char *path, FILE **out, struct error *error);
 /* Closes the file. If `status` is not ST_OK, puts "--html PATH" before the error's text and returns
  * `status`. Otherwise returns ST_OK, or ST_IO if something could not be written. */

@@ -36,8 +36,7 @@ void event_heap_done(struct event_heap *heap);
 /* Allows ids below `capacity`. Returns ST_NO_MEMORY, with the heap unchanged, on failure. */
 enum status event_heap_reserve(struct event_heap *heap, uint32_t capacity);
 
-/* Makes event `id` due at `at_s`. If the event is in the heap already, moves it to this time. Here
- * and in event_heap_remove: requires that `id` is below the capacity. */
+/* Makes event `id` due at `at_s`. If the event is in the heap already, moves it to this time. */
 void event_heap_put(struct event_heap *heap, uint32_t id, double at_s);
 /* Cancels event `id`. Does nothing if the event is not due. */
 void event_heap_remove(struct event_heap *heap, uint32_t id);

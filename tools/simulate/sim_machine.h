@@ -33,15 +33,15 @@ struct sim_machine_calls {
     /* The request's reservation has its blocks. cached: number of first tokens whose KV the machine
      * had already. */
     void (*reserved)(void *self, uint32_t machine, uint32_t request, uint32_t cached);
-    /* The request's prompt or decode is in a batch for the first time. cached: number of the
-     * prompt's first tokens that are not computed, because the machine had their KV. */
+    /* A batch contains a prompt task, or a reservation task, for the first time. cached: number of
+     * the prompt's first tokens that are not computed, because the machine had their KV. */
     void (*began)(void *self, uint32_t machine, uint32_t request, uint32_t cached);
     /* A batch with a chunk of the request's prompt has ended. */
     void (*chunk_done)(void *self, uint32_t machine, const struct sim_chunk *chunk);
     /* A decode step has generated one more token of the request. */
     void (*decoded)(void *self, uint32_t machine, uint32_t request);
     /* A decode step has checked `checked` drafted tokens of an answer, and accepted the first
-     * `accepted` of them. */
+     * `accepted` tokens of this draft. */
     void (*drafted)(void *self, uint32_t checked, uint32_t accepted);
     /* The request has lost its reservation. decoding: true = the request decoded, and an answer
      * needed more blocks; false = the reservation awaited KV, and was given up to break a deadlock
@@ -186,11 +186,10 @@ void sim_machine_batch_end(struct sim_machine *m, double now_s);
 /* Returns the number of batches in flight. */
 uint32_t sim_machine_in_flight(const struct sim_machine *m);
 
-/* The current use of a machine. */
+/* The current use of a machine. A device also counts as busy while its batch waits for shared
+ * cores. */
 struct sim_machine_use {
-    /* Share of the devices that is busy with prompts. Here and in `decode`, devices are also busy
-     * while their batch waits for shared cores. */
-    double prompt;
+    double prompt;  /* Share of the devices that is busy with prompts. */
     double decode;  /* Share of the devices that is busy with decodes. */
     double kv;      /* Share of the KV memory that is held. */
     uint32_t batch; /* Requests in the batches in flight. */

@@ -13,13 +13,11 @@
 
 enum sim_outcome { SIM_DONE, SIM_REFUSED, SIM_FAILED, SIM_OUTCOMES };
 
-/* How one request ended. */
+/* How one request ended. The times ttft_s to transfer_s are set only if the request is done. */
 struct sim_result {
     const struct sim_arrival *arrival;
     enum sim_outcome outcome;
-    /* Time from arrival to first token. ttft_s, tbt_s, e2e_s, queue_s and transfer_s are set only
-     * if the request is done. */
-    double ttft_s;
+    double ttft_s;           /* Time from arrival to first token. */
     double tbt_s;            /* Mean time between tokens; 0 = the answer has one token. */
     double e2e_s;            /* Time from arrival to end. */
     double queue_s;          /* Time from arrival until the prompt began. */
@@ -38,6 +36,7 @@ struct sim_result {
     uint64_t checkpoint_tokens; /* Reused tokens whose KV was in a checkpoint. */
 };
 
+/* The fields of type struct quantiles are over requests that are done. */
 struct sim_report {
     FILE *rows; /* The CSV file; NULL = none. */
     /* Rows have only the four columns that the Splitwise simulator writes, and the fields queue,
@@ -53,14 +52,13 @@ struct sim_report {
     uint64_t reused_tokens;          /* Sum over all requests. */
     uint64_t checkpoint_tokens;      /* Sum over all requests. */
     double last_s;                   /* End of the last request that is done. */
-    /* TTFT. All quantiles of this struct are over requests that are done. */
-    struct quantiles ttft;
-    struct quantiles tbt;      /* TBT of answers with more than one token. */
-    struct quantiles e2e;      /* E2E. */
-    struct quantiles queue;    /* sim_result.queue_s. */
-    struct quantiles transfer; /* sim_result.transfer_s of requests on two machines. */
-    struct quantiles gap;      /* Longest gaps of answers with more than one token. */
-    struct quantiles pause;    /* Longest gaps of restarted answers with more than one token. */
+    struct quantiles ttft;           /* TTFT. */
+    struct quantiles tbt;            /* TBT of answers with more than one token. */
+    struct quantiles e2e;            /* E2E. */
+    struct quantiles queue;          /* sim_result.queue_s. */
+    struct quantiles transfer;       /* sim_result.transfer_s of requests on two machines. */
+    struct quantiles gap;            /* Longest gaps of answers with more than one token. */
+    struct quantiles pause; /* Longest gaps of restarted answers with more than one token. */
     /* Limits of the slowdowns of TTFT, TBT and E2E, which the caller may set after opening. Without
      * a limit of TTFT (0), or without slo.reference, `good` stays 0. */
     double good_below[SLO_MEASURES];

@@ -51,13 +51,13 @@ struct sim_host_totals {
 };
 
 struct sim_run_totals {
-    uint64_t events;              /* Events of the simulation, without arrivals. */
-    uint64_t moves;               /* Moves of machines to another pool. */
-    uint32_t open_max;            /* Most requests that were open at the same time. */
-    double last_s;                /* Virtual time of the end. */
-    uint64_t copies;              /* Copies of KV that were written for checkpoints. */
-    uint64_t copied_bytes;        /* KV bytes of the copies for checkpoints. */
-    bool prefixes;                /* Requests share prefixes, and machines have prefix caches. */
+    uint64_t events;       /* Events of the simulation, without arrivals. */
+    uint64_t moves;        /* Moves of machines to another pool. */
+    uint32_t open_max;     /* Most requests that were open at the same time. */
+    double last_s;         /* Virtual time of the end. */
+    uint64_t copies;       /* Copies of KV that were written for checkpoints. */
+    uint64_t copied_bytes; /* KV bytes of the copies for checkpoints. */
+    bool prefixes;         /* Requests share prefixes, and machines have prefix caches. */
     /* Only with `prefixes`: tokens of prompts that began, in all attempts. */
     uint64_t prefix_query_tokens;
     /* The part of prefix_query_tokens that was found in the machines' prefix caches. */
