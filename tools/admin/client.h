@@ -25,8 +25,7 @@ struct admin_target {
     double timeout_s;    /* Most time of one request. */
 };
 
-/* Rows of a subcommand's option table. type: the subcommand's struct of options; field: the
- * struct admin_target in it. */
+/* Rows of a subcommand's option table. type: its struct of options; field: its admin_target. */
 /* clang-format off */
 #define ADMIN_OPTIONS(type, field)                                                                                      \
     {"socket", "PATH", OPTION_TEXTS, offsetof(struct type, field.gateways), 0, ADMIN_GATEWAYS_MAX, {NULL}, NULL,        \

@@ -16,9 +16,8 @@ struct host_log {
 };
 
 /* Stores the logs, and returns their number. Logs that are empty or cannot be read are left out. Of
- * a file, only lines in the form of cleave's log are stored, because other programs may write to
- * the file. Of the journal, at most the last 2,000 lines are stored. The caller frees each text
- * (text_done). */
+ * a file, only lines in the form of cleave's log are stored. Of the journal, at most the last 2,000
+ * lines are stored. The caller frees each text (text_done). */
 unsigned host_logs_read(struct host_log out[HOST_LOGS_FILES + 1]);
 
 #endif

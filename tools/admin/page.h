@@ -17,8 +17,7 @@ struct page_histogram {
     double sum;                     /* Sum of all values. */
 };
 
-/* Returns the sum of a family's samples, with any labels. Samples that are NaN or infinity are left
- * out. */
+/* Returns the sum of a family's samples, with any labels, without NaN and infinity. */
 double page_sum(const char *page, const char *family);
 
 /* Reads a histogram. `family` has no suffix such as "_bucket". If the family has several series

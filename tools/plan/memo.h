@@ -40,8 +40,7 @@ enum status plan_memo_close(struct plan_memo *memo, const char *path, struct err
 /* Stores the result of a mix at a rate. Returns false if the memo does not have this result. */
 bool plan_memo_find(struct plan_memo *memo, const struct plan_mix *mix, double rate_per_s,
                     bool *met_out);
-/* Adds a result, unless the memo has a result of this mix at this rate. Returns ST_OK or
- * ST_NO_MEMORY. */
+/* Adds a result, unless the memo has one of this mix at this rate. May return ST_NO_MEMORY. */
 enum status plan_memo_add(struct plan_memo *memo, const struct plan_mix *mix, double rate_per_s,
                           bool met);
 

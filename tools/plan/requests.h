@@ -15,8 +15,7 @@ struct plan_requests {
     uint64_t count;
     /* At every rate, requests that arrive at or after this time are left out. */
     double duration_s;
-    /* Highest rate to try, in requests per second: there may be too few requests for a higher rate.
-     */
+    /* Highest rate in requests per second: there may be too few requests for a higher rate. */
     double rate_max;
     uint64_t hash; /* Hash of the times, lengths and hash ids of all requests. */
 };
@@ -37,8 +36,7 @@ enum status plan_requests_draw(struct plan_requests *requests, const char *lengt
                                struct error *error);
 void plan_requests_done(struct plan_requests *requests); /* Allowed after an error too. */
 
-/* Sets *out to the requests at a rate. *out points to the requests, which must outlive *out. *out
- * needs no sim_trace_close. */
+/* Sets *out to the requests at a rate. *requests must outlive *out. *out is not to be closed. */
 void plan_requests_at(const struct plan_requests *requests, double rate_per_s,
                       struct sim_trace *out);
 /* Returns how many requests arrive before duration_s at the rate. */

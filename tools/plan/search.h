@@ -9,8 +9,7 @@
  * says what a value is). The plan does not depend on the number of threads or on the journal.
  *
  * plan_main owns the structs, and calls plan_search_run on the main thread. The call uses worker
- * threads, which end before the call returns. try.h simulates a mix, and print.h prints the
- * plans. */
+ * threads, which end before the call returns. This part does not simulate (try.h does). */
 #ifndef TOOLS_PLAN_SEARCH_H
 #define TOOLS_PLAN_SEARCH_H
 
@@ -84,8 +83,7 @@ struct plan_search {
     uint64_t runs;
 };
 
-/* Returns the cost, power or number of the mix's machines. Hardware without a cost or power counts
- * as 0. */
+/* Returns the cost, power or number of the mix's machines; 0 for an unknown cost or power. */
 double plan_mix_amount(const struct plan_inputs *inputs, const struct plan_mix *mix,
                        enum plan_measure measure);
 

@@ -12,8 +12,7 @@
 struct plan_setup {
     struct plan_inputs inputs;
     uint64_t inputs_hash; /* Hash of all inputs that influence a result (memo.h). */
-    /* Highest rate to try, in requests per second: the smaller of --rate-most and
-     * inputs.requests.rate_max. */
+    /* Highest rate to try: the smaller of --rate-most and inputs.requests.rate_max. */
     double rate_max;
     uint32_t cell_count;
     struct plan_cell cells[PLAN_CELLS_MAX];

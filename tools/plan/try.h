@@ -24,8 +24,7 @@ struct plan_kind {
     /* Times of an idle machine. With several devices: times of the first device alone. */
     struct cost_curve curve;
     struct partition_cluster cluster; /* Devices and links; only for several devices. */
-    /* Layer split of prompt machines. NULL = the machine has one device, or the times come from a
-     * table. */
+    /* Layer split of prompt machines. NULL = one device, or the times come from a table. */
     struct machine_split *prompt_split;
     /* Layer split of token machines. NULL = as for prompt_split. */
     struct machine_split *token_split;
@@ -60,8 +59,7 @@ struct plan_mix {
     uint32_t prompt_count; /* Machines for prompts; baseline: all machines. */
     /* Machines for tokens; 0 = the baseline, where all machines do both phases. */
     uint32_t token_count;
-    /* Baseline only: 1 = the layer split of prompt machines, 0 = the layer split of token machines.
-     */
+    /* Baseline only: 1 = the layer split of prompt machines, 0 = that of token machines. */
     uint32_t prompt_layer_split;
 };
 
@@ -118,8 +116,7 @@ enum status plan_try_meets(const struct plan_inputs *inputs, const struct plan_m
 /* Simulates all requests. out->met equals the result of plan_try_meets. */
 enum status plan_try(const struct plan_inputs *inputs, const struct plan_mix *mix,
                      double rate_per_s, struct plan_outcome *out, struct error *error);
-/* Does what plan_try does. times_out: receives the distributions of TTFT, TBT and E2E in seconds;
- * NULL = not wanted. */
+/* Does what plan_try does. times_out: receives TTFT, TBT and E2E in seconds; NULL = not wanted. */
 enum status plan_try_times(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, struct plan_outcome *out,
                            struct quantiles times_out[SLO_MEASURES], struct error *error);

@@ -70,8 +70,7 @@ void sim_cores_batch_end(struct sim_cores *c, uint32_t machine, double now_s);
  * machines. */
 bool sim_cores_due(const struct sim_cores *c, uint32_t machine, double *at_s);
 /* Call this function at the time that sim_cores_due stored. Returns true if the batch is computed:
- * then call sim_cores_batch_end. Returns false if only the turn is over: the machine waits for the
- * next turn. */
+ * then call sim_cores_batch_end. False = the turn is over, and the machine waits for the next. */
 bool sim_cores_turn_end(struct sim_cores *c, uint32_t machine, double now_s);
 
 #endif

@@ -27,11 +27,9 @@ struct sim_chunk {
     double end_s;   /* When the chunk's batch ended. */
 };
 
-/* What a machine reports. machine: the machine's index. request: the number that the caller gave
- * to the request. */
+/* What a machine reports. machine: the machine's index. request: the caller's number. */
 struct sim_machine_calls {
-    /* The request's reservation has its blocks. cached: number of first tokens whose KV the machine
-     * had already. */
+    /* The request's reservation got its blocks. cached: first tokens whose KV the machine had. */
     void (*reserved)(void *self, uint32_t machine, uint32_t request, uint32_t cached);
     /* A batch contains a prompt task, or a reservation task, for the first time. cached: number of
      * the prompt's first tokens that are not computed, because the machine had their KV. */
@@ -94,8 +92,7 @@ struct sim_reserve {
     sim_cache_id kept; /* Blocks of the kept tokens (struct sim_kept); 0 = none. */
 };
 
-/* Adds a reservation to the queue. ST_NO_RESOURCE: the table of reservations is full.
- * ST_NO_MEMORY. */
+/* Adds a reservation to the queue. ST_NO_RESOURCE: too many reservations. ST_NO_MEMORY. */
 enum status sim_machine_reserve(struct sim_machine *m, const struct sim_reserve *reserve,
                                 sched_slot *slot_out);
 /* A prompt that is computed on the machine. */
@@ -105,16 +102,14 @@ struct sim_prompt {
     /* Number of first tokens whose KV the machine has kept; < tokens. With options.prefixes,
      * ignored if `reserved` is SCHED_NO_SLOT. */
     uint32_t cached;
-    /* Blocks of the kept tokens (struct sim_kept); 0 = none. Used only if `reserved` is
-     * SCHED_NO_SLOT. */
+    /* Blocks of the kept tokens; 0 = none. Used only if `reserved` is SCHED_NO_SLOT. */
     sim_cache_id kept;
-    /* Slot of the request's reservation if the request also decodes on this machine; else
-     * SCHED_NO_SLOT. */
+    /* Slot of the request's reservation on this machine; SCHED_NO_SLOT = decodes elsewhere. */
     sched_slot reserved;
     struct sched_rank rank;
 };
 
-/* Adds a prompt to the queue. ST_NO_RESOURCE: the table of prompts is full. ST_NO_MEMORY. */
+/* Adds a prompt to the queue. ST_NO_RESOURCE: too many prompts. ST_NO_MEMORY. */
 enum status sim_machine_prompt(struct sim_machine *m, const struct sim_prompt *prompt,
                                sched_slot *slot_out);
 /* Begins to decode the request of the reservation in `slot`. Requires that the request's KV has
@@ -178,16 +173,14 @@ bool sim_machine_start(struct sim_machine *m, double now_s, double steps_s,
 /* Gives up a reservation that awaits its KV, if machines may wait for each other in a circle
  * (sched_memory_deadlock_victim). */
 void sim_machine_deadlock_break(struct sim_machine *m);
-/* Returns when the next batch in flight ends. Requires a batch in flight, and a machine that shares
- * no cores. */
+/* Returns when the next batch ends. Requires a batch in flight, and cores that are not shared. */
 double sim_machine_due_s(const struct sim_machine *m);
 /* Ends the batch in flight that ends next. */
 void sim_machine_batch_end(struct sim_machine *m, double now_s);
 /* Returns the number of batches in flight. */
 uint32_t sim_machine_in_flight(const struct sim_machine *m);
 
-/* The current use of a machine. A device also counts as busy while its batch waits for shared
- * cores. */
+/* The use of a machine. A device also counts as busy while its batch waits for shared cores. */
 struct sim_machine_use {
     double prompt;  /* Share of the devices that is busy with prompts. */
     double decode;  /* Share of the devices that is busy with decodes. */

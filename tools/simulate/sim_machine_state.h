@@ -62,11 +62,9 @@ struct sim_flight {
     double used_s;        /* Computing time of all stages. */
     uint32_t prompt_rows; /* Prompt tokens of the batch. */
     uint32_t decodes;     /* Tokens of the batch that are computed for decodes, with drafts. */
-    /* Share of the machine's devices that the batch's prompts keep busy on average. Set only with
-     * options.use_recorded. */
+    /* Mean share of the devices that prompts keep busy; set only with options.use_recorded. */
     double prompt_use;
-    /* Share of the devices that the batch's decodes keep busy on average. Set only with
-     * options.use_recorded. */
+    /* Mean share of the devices that decodes keep busy; set only with options.use_recorded. */
     double decode_use;
     struct sched_batch batch;
 };
@@ -77,8 +75,7 @@ struct sim_machine {
     struct sched_memory *memory; /* Policy for the blocks of reservations. */
     uint32_t block_tokens;       /* kv/block_tokens. */
     uint32_t block_count;        /* Number of blocks of the KV memory. */
-    /* The blocks by their ids, if requests share prefixes; NULL = blocks are only counted, in
-     * `cache`. */
+    /* The blocks by their ids, if requests share prefixes; NULL = `cache` counts the blocks. */
     struct sim_pool *pool;
     struct sim_holding *holdings; /* [SIM_SLOTS]: the blocks of each task; NULL without `pool`. */
     uint32_t pinned_count;        /* Entries of `pinned` in use. */
@@ -126,11 +123,9 @@ uint32_t sim_kv_available(const struct sim_machine *m);
  * local prompt, which uses the blocks of its reservation. Returns ST_NO_MEMORY on failure. */
 enum status sim_kv_task_open(struct sim_machine *m, sched_slot slot, uint32_t spans_max,
                              uint32_t keep);
-/* Asks sched_memory to grant the reservation its blocks, and takes them. Returns false if the
- * reservation must wait. */
+/* Takes the reservation's blocks if sched_memory grants them. False = the reservation must wait. */
 bool sim_kv_reservation_grant(struct sim_machine *m, sched_slot slot);
-/* Asks sched_memory to grant a copy its blocks, and takes them. Returns false if the copy is
- * refused. */
+/* Takes a copy's blocks if sched_memory grants them. False = the copy is refused. */
 bool sim_kv_copy_grant(struct sim_machine *m, sched_slot slot);
 /* Takes the blocks of one more span of an answer. */
 void sim_kv_answer_grow(struct sim_machine *m, sched_slot slot);

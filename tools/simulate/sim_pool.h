@@ -29,16 +29,14 @@ enum status sim_pool_open(uint32_t block_count, uint32_t block_tokens,
 /* Requires that no task holds blocks. NULL is fine. */
 void sim_pool_close(struct sim_pool *pool);
 
-/* Returns the number of blocks that can be taken: free blocks, and cached blocks that no task
- * reads. */
+/* Returns the number of blocks that are free, or cached and read by no task. */
 uint32_t sim_pool_available(const struct sim_pool *pool);
 
 /* Opens a holding without blocks. spans_max: most spans of the task. keep: number of spans that a
  * group with a window keeps (layer_groups_spans_kept). Returns ST_NO_MEMORY on failure. */
 enum status sim_holding_open(struct sim_pool *pool, uint32_t spans_max, uint32_t keep,
                              struct sim_holding *out);
-/* Ends the reading of the cache, and frees the tables and the blocks that are not in the cache. A
- * struct of zeros is fine. */
+/* Ends reading, and frees the tables and the blocks not in the cache. A struct of zeros is fine. */
 void sim_holding_close(struct sim_pool *pool, struct sim_holding *holding);
 
 /* Begins to read the longest cached chain of at most spans_max spans of `contents`. window_first:

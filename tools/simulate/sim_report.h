@@ -27,11 +27,9 @@ struct sim_result {
     uint32_t preempted;      /* Number of preemptions of the request. */
     uint32_t restarted;      /* Number of restarts after a machine failed. */
     double gap_s;            /* Longest time between two consecutive tokens of the answer. */
-    /* Attempts after restarts and preemptions: tokens of the prompt, and of the answer until then,
-     * that were computed. */
+    /* Attempts after restarts and preemptions: tokens computed of prompt and earlier answer. */
     uint64_t recomputed_tokens;
-    /* Attempts after restarts and preemptions: tokens of the prompt, and of the answer until then,
-     * whose KV the prompt machine had. */
+    /* Tokens that such an attempt did not compute, because the prompt machine had their KV. */
     uint64_t reused_tokens;
     uint64_t checkpoint_tokens; /* Reused tokens whose KV was in a checkpoint. */
 };

@@ -312,8 +312,7 @@ void run_request_route(struct run *r, const struct sched_action *action);
  * or, if there is none, PREFILL to the prompt machine. */
 void run_request_send(struct run *r, uint32_t slot);
 /* Ends a request that the scheduler has refused or that has expired. Rejects a new request that is
- * larger than any machine (sim_trace_reject); this ends the run unless the trace skips wrong
- * rows. */
+ * larger than any machine (sim_trace_reject), which ends the run unless wrong rows are skipped. */
 void run_request_not_served(struct run *r, const struct sched_action *action);
 /* Ends all open requests as failed. */
 void run_requests_abandon(struct run *r);
@@ -340,8 +339,7 @@ void run_kv_share(struct run *r, struct run_request *q, uint32_t machine, sched_
 /* Returns the entry of the KV that the machine keeps of the request; NULL = none. */
 const struct run_kept *run_kv_kept(const struct run *r, const struct run_request *q,
                                    uint32_t machine);
-/* Returns the number of the request's first tokens whose KV the machine still keeps and a prompt
- * can use. */
+/* Returns how many of the request's first tokens have KV on the machine that a prompt can use. */
 uint32_t run_kv_kept_tokens(const struct run *r, const struct run_request *q, uint32_t machine);
 /* Tells the machines that keep KV of the request that the request has ended. */
 void run_kv_forget(struct run *r, struct run_request *q);

@@ -51,8 +51,7 @@ void sim_trace_array_open(struct sim_trace *trace, const char *name,
 /* Closes the file; the caller's array is not freed. */
 void sim_trace_close(struct sim_trace *trace);
 
-/* Stores the next request. *end_out: true = there are no more requests. Returns the errors of
- * trace_next. */
+/* Stores the next request. *end_out: true = no more requests. Errors are those of trace_next. */
 enum status sim_trace_next(struct sim_trace *trace, struct sim_arrival *out, bool *end_out,
                            struct error *error);
 

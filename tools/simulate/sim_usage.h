@@ -2,8 +2,7 @@
  * changes at certain moments, e.g. the share of a machine's KV memory that is held. The mean of a
  * gauge over each interval of equal length is kept. When the time exceeds the last interval, all
  * intervals become twice as long, so memory does not grow. `cleave simulate` and `cleave plan` own
- * the struct, and a simulation sets the levels, on one thread. This part draws nothing
- * (sim_usage_show.h does). */
+ * the struct, and a simulation sets the levels, on one thread. This part draws nothing. */
 #ifndef TOOLS_SIMULATE_SIM_USAGE_H
 #define TOOLS_SIMULATE_SIM_USAGE_H
 
@@ -63,11 +62,10 @@ void sim_usage_end(struct sim_usage *usage, double now_s);
 /* Returns the number of intervals up to the end of the recording. Here and in the two functions
  * below: requires that the recording has ended. */
 uint32_t sim_usage_count(const struct sim_usage *usage);
-/* Returns the mean of a machine's level in interval `interval`; the last interval ends with the
- * recording. */
+/* Returns the mean of a machine's level in an interval. The last ends with the recording. */
 double sim_usage_mean(const struct sim_usage *usage, uint32_t machine, enum sim_usage_level level,
                       uint32_t interval);
-/* Returns the mean of a level of the cluster in interval `interval`. */
+/* Returns the mean of a level of the cluster in an interval. */
 double sim_usage_cluster_mean(const struct sim_usage *usage, enum sim_usage_cluster_level level,
                               uint32_t interval);
 

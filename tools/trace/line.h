@@ -56,8 +56,7 @@ enum status trace_line_wrong(const struct trace_line *line, const char *name, co
  * ST_INVALID: a column is missing. */
 enum status trace_csv_header(struct trace_line *line, enum trace_format *format,
                              struct error *error);
-/* Reads the line as a row of a CSV. Overwrites line->text. ST_INVALID: a field is missing or
- * wrong. */
+/* Reads the line as a CSV row. Overwrites line->text. ST_INVALID: a field is missing or wrong. */
 enum status trace_csv_row(struct trace_line *line, enum trace_format format, struct trace_raw *out,
                           struct error *error);
 /* Reads the line as a JSON object of Mooncake. ST_INVALID: a field is missing or wrong.

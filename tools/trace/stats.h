@@ -31,8 +31,7 @@ enum status trace_stats_open(const struct trace_stats_options *options,
                              struct trace_stats **stats_out);
 void trace_stats_close(struct trace_stats *stats); /* NULL is fine. */
 
-/* Adds a row. ST_TOO_LARGE: more than a million intervals of the given length. ST_NO_MEMORY: memory
- * runs out. */
+/* Adds a row. ST_TOO_LARGE: more than a million intervals of the given length. ST_NO_MEMORY. */
 enum status trace_stats_add(struct trace_stats *stats, const struct trace_row *row);
 
 /* Returns the number of rows. */

@@ -97,8 +97,7 @@ struct partition_problem {
     uint64_t return_between_hosts_ns;    /* Return time between hosts; ≥ return_inside_host_ns. */
     uint32_t stage_count;                /* Exact number of stages; 0 = the best number. */
     bool replicas; /* True: stages may have replicas. False: one device per stage. */
-    /* Most paths through the replicas: the least common multiple of all replica counts; 0 = no
-     * limit. */
+    /* Most paths (the least common multiple of all replica counts); 0 = no limit. */
     uint32_t paths_max;
 };
 

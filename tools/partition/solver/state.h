@@ -52,8 +52,7 @@ struct partition {
     /* Most replicas of a stage, per kind of device; 0 = no such device. */
     uint32_t replicas_max[PARTITION_KINDS_MAX];
     uint32_t paths_max; /* 0 = any number. */
-    /* Number of paths in the current search, which every replica count must divide; 0 = any replica
-     * counts. */
+    /* Paths in the current search. Every replica count must divide this number; 0 = any counts. */
     uint32_t paths;
     /* [kind][layer]: sum of the times of the layers before the layer. first_ns counts for the first
      * layer, and last_ns for the last layer. */
@@ -91,8 +90,7 @@ struct partition {
     uint16_t *furthest_end;
     /* [state]: earliest layer from which stages that use at most the state can run the rest. */
     uint16_t *earliest_first;
-    /* [state]: earliest layer from which the devices that the state does not use can run the rest.
-     */
+    /* [state]: earliest layer from which the devices that the state leaves can run the rest. */
     uint16_t *rest_first;
     /* [state - (slots - 1)][end]: score (latency << 8 | devices) of the best pipeline that uses at
      * most the state; UINT64_MAX = none. */
@@ -219,8 +217,7 @@ bool partition_need_fill(struct partition *p, const struct partition_bound *boun
  * pace_ns; 0 = none. */
 struct partition_rate partition_rate_before(const struct partition *p, struct partition_rate rate,
                                             uint64_t pace_ns);
-/* Returns the largest time below pace_ns that a piece can take in a stage or on a link; 0 =
- * none. */
+/* Returns the largest time below pace_ns of a piece in a stage or on a link; 0 = none. */
 uint64_t partition_pace_before(const struct partition *p, uint64_t pace_ns);
 
 /* --- paths.c --- */
