@@ -1,6 +1,6 @@
 /* doctor: the subcommand `cleave doctor`. It checks and measures what this host offers to cleave,
- * and judges whether the host can serve. main.c calls doctor_main on the main thread. The
- * subcommand owns the report, changes no setting of the host, reads no config, loads no model. */
+ * and judges whether the host can serve. main.c calls doctor_main on the main thread. This part
+ * owns the report, changes no setting of the host, reads no config and loads no model. */
 #ifndef TOOLS_DOCTOR_DOCTOR_H
 #define TOOLS_DOCTOR_DOCTOR_H
 

@@ -32,7 +32,7 @@ struct partition_costs {
     uint64_t layer_ns[PARTITION_KINDS_MAX][LIMIT_LAYERS];
     /* Weights and KV of each layer. With g layer groups, each g-th layer has the KV of g layers. */
     uint64_t layer_bytes[LIMIT_LAYERS];
-    /* Tokens of a piece. Prompt phase: mean of the micro-batches. Token phase: one a sequence. */
+    /* Tokens of a piece. Prompt phase: mean of the micro-batches. Token phase: one per sequence. */
     double piece_tokens;
     double boundary_bytes; /* Activations of a piece between two stages. */
 };

@@ -109,11 +109,10 @@ struct plan_outcome {
 
 /* Stores whether the mix meets the SLO: at least one request is done, no request is refused, fails
  * or stays open, and each of the nine slowdowns is below its limit. May stop the simulation when
- * the SLO is certainly missed. Here and in the functions below: returns ST_NO_MEMORY or the errors
- * of the simulation. */
+ * the SLO is certainly missed. Returns ST_NO_MEMORY or the errors of the simulation. */
 enum status plan_try_meets(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, bool *met_out, struct error *error);
-/* Simulates all requests. out->met equals the result of plan_try_meets. */
+/* Simulates all requests. out->met and the errors are those of plan_try_meets. */
 enum status plan_try(const struct plan_inputs *inputs, const struct plan_mix *mix,
                      double rate_per_s, struct plan_outcome *out, struct error *error);
 /* Does what plan_try does. times_out: receives TTFT, TBT and E2E in seconds; NULL = not wanted. */
@@ -121,7 +120,7 @@ enum status plan_try_times(const struct plan_inputs *inputs, const struct plan_m
                            double rate_per_s, struct plan_outcome *out,
                            struct quantiles times_out[SLO_MEASURES], struct error *error);
 /* Simulates all requests, and records how the machines are used over time. Requires that *usage is
- * open for all machines of the mix. */
+ * open for all machines of the mix. Errors are those of plan_try. */
 enum status plan_try_usage(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, struct sim_usage *usage, struct error *error);
 

@@ -34,12 +34,12 @@ enum replay_failure {
 /* Returns a few words, such as "timed out"; REPLAY_DONE is "done". */
 const char *replay_failure_name(enum replay_failure failure);
 
-/* What one request did. */
+/* What one request did. The times from due_us to end_us are by clock_system. */
 struct replay_result {
     uint64_t id;                       /* Id of the trace's row. */
     uint64_t line;                     /* Line of the trace's row. */
     int64_t after_us;                  /* Due time, from the beginning of the replay. */
-    int64_t due_us;                    /* Due time. This and the next five: by clock_system. */
+    int64_t due_us;                    /* When the request was due. */
     int64_t sent_us;                   /* When the request was sent. */
     int64_t first_token_us;            /* Arrival of the first token event; 0 = none. */
     int64_t second_token_us;           /* Arrival of the second token event; 0 = none. */

@@ -3,8 +3,8 @@
  * medians of the times measured with one number of tokens. Between and beyond the points, times are
  * linear in the number of tokens. `cleave simulate` and `cleave plan` read curves on the main
  * thread; after that a curve is constant, and any thread may use it. The caller owns the curve.
- * This part does not read profiles. A curve that is made from a profile (tools/plan/profile.h) is
- * for decode steps of one sequence: their tokens are the sequence's context. */
+ * This part does not read profiles. In a curve made from a profile (tools/plan/profile.h), token_s
+ * is for decode steps of one sequence, whose tokens are the sequence's context. */
 #ifndef TOOLS_REPORT_COST_TABLE_H
 #define TOOLS_REPORT_COST_TABLE_H
 

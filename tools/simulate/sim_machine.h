@@ -151,11 +151,10 @@ bool sim_machine_copy(struct sim_machine *m, uint32_t request, uint32_t tokens, 
 uint32_t sim_machine_copy_cached(const struct sim_machine *m, sched_slot slot);
 
 /* Returns how many of the first `spans` spans of `contents` are in the prefix cache; 0 also if
- * memory runs out. Here and in sim_machine_prefix_add: requires options.prefixes, and that no layer
- * has a window. */
+ * memory runs out. Requires options.prefixes, and that no layer has a window. */
 uint32_t sim_machine_prefix_spans(struct sim_machine *m, const uint32_t *contents, uint32_t spans);
 /* Adds the first `spans` spans of `contents` to the prefix cache, as far as blocks are available.
- * Returns false if memory runs out. */
+ * Requirements are those of sim_machine_prefix_spans. Returns false if memory runs out. */
 bool sim_machine_prefix_add(struct sim_machine *m, const uint32_t *contents, uint32_t spans);
 /* Returns the microseconds of one prompt token, as measured so far; 0 = not known. */
 double sim_machine_prompt_token_us(const struct sim_machine *m);

@@ -27,9 +27,9 @@ struct sim_result {
     uint32_t preempted;      /* Number of preemptions of the request. */
     uint32_t restarted;      /* Number of restarts after a machine failed. */
     double gap_s;            /* Longest time between two consecutive tokens of the answer. */
-    /* Attempts after restarts and preemptions: tokens computed of prompt and earlier answer. */
+    /* Tokens of prompt and earlier answer, computed in attempts after a restart or preemption. */
     uint64_t recomputed_tokens;
-    /* Tokens that such an attempt did not compute, because the prompt machine had their KV. */
+    /* Tokens that were not computed again, because the prompt machine had their KV. */
     uint64_t reused_tokens;
     uint64_t checkpoint_tokens; /* Reused tokens whose KV was in a checkpoint. */
 };

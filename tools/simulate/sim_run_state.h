@@ -339,7 +339,7 @@ void run_kv_share(struct run *r, struct run_request *q, uint32_t machine, sched_
 /* Returns the entry of the KV that the machine keeps of the request; NULL = none. */
 const struct run_kept *run_kv_kept(const struct run *r, const struct run_request *q,
                                    uint32_t machine);
-/* Returns how many of the request's first tokens have KV on the machine that a prompt can use. */
+/* Returns for how many of the request's first tokens a prompt can use the machine's kept KV. */
 uint32_t run_kv_kept_tokens(const struct run *r, const struct run_request *q, uint32_t machine);
 /* Tells the machines that keep KV of the request that the request has ended. */
 void run_kv_forget(struct run *r, struct run_request *q);

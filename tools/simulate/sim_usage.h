@@ -49,23 +49,24 @@ struct sim_usage {
 enum status sim_usage_open(struct sim_usage *usage, uint32_t machine_count);
 void sim_usage_close(struct sim_usage *usage); /* A struct of zeros is fine. */
 
-/* Sets a machine's gauge to `value` from now_s on. Here and in sim_usage_set_cluster: requires that
- * now_s of a gauge does not decrease. */
+/* Sets a machine's gauge to `value` from now_s on. Requires that now_s is not before the gauge's
+ * previous now_s. */
 void sim_usage_set(struct sim_usage *usage, uint32_t machine, enum sim_usage_level level,
                    double value, double now_s);
-/* Sets a gauge of the cluster to `value` from now_s on. */
+/* Sets a gauge of the cluster to `value` from now_s on. now_s: as in sim_usage_set. */
 void sim_usage_set_cluster(struct sim_usage *usage, enum sim_usage_cluster_level level,
                            double value, double now_s);
 /* Ends the recording at now_s. */
 void sim_usage_end(struct sim_usage *usage, double now_s);
 
-/* Returns the number of intervals up to the end of the recording. Here and in the two functions
- * below: requires that the recording has ended. */
+/* Call the next three functions after sim_usage_end. */
+
+/* Returns the number of intervals up to the end of the recording. */
 uint32_t sim_usage_count(const struct sim_usage *usage);
-/* Returns the mean of a machine's level in an interval. The last ends with the recording. */
+/* Returns a machine's mean level in an interval. The last interval ends with the recording. */
 double sim_usage_mean(const struct sim_usage *usage, uint32_t machine, enum sim_usage_level level,
                       uint32_t interval);
-/* Returns the mean of a level of the cluster in an interval. */
+/* Returns the cluster's mean level in an interval. */
 double sim_usage_cluster_mean(const struct sim_usage *usage, enum sim_usage_cluster_level level,
                               uint32_t interval);
 

@@ -52,8 +52,8 @@ struct trace_raw {
 enum status trace_line_wrong(const struct trace_line *line, const char *name, const char *value,
                              const char *wanted, struct error *error);
 
-/* Finds the columns in the header line. Sets *format if it is TRACE_AUTO. Overwrites line->text.
- * ST_INVALID: a column is missing. */
+/* Finds the columns in the header line. If *format is TRACE_AUTO, sets *format. Overwrites
+ * line->text. ST_INVALID: a column is missing. */
 enum status trace_csv_header(struct trace_line *line, enum trace_format *format,
                              struct error *error);
 /* Reads the line as a CSV row. Overwrites line->text. ST_INVALID: a field is missing or wrong. */

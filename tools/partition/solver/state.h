@@ -213,11 +213,11 @@ bool partition_need_fill(struct partition *p, const struct partition_bound *boun
 
 /* --- candidates.c --- */
 
-/* Returns the largest rate below `rate` that a link can have, or a stage that takes at most
- * pace_ns; 0 = none. */
+/* Returns the largest rate below `rate` that is possible for a link, or for a stage that takes at
+ * most pace_ns; 0 = none. */
 struct partition_rate partition_rate_before(const struct partition *p, struct partition_rate rate,
                                             uint64_t pace_ns);
-/* Returns the largest time below pace_ns of a piece in a stage or on a link; 0 = none. */
+/* Returns the largest possible time below pace_ns of a piece in a stage or on a link; 0 = none. */
 uint64_t partition_pace_before(const struct partition *p, uint64_t pace_ns);
 
 /* --- paths.c --- */
