@@ -29,8 +29,9 @@ struct plan_memo {
 
 /* Opens the memo. path: the journal file, which is created or continued; NULL = none. inputs_hash:
  * hash of all inputs that influence a result. Removes an incomplete last line of the journal.
- * ST_MISMATCH: the journal belongs to other inputs. ST_INVALID: the file is no journal. ST_IO: the
- * file cannot be read or written. ST_NO_MEMORY. After an error the memo must not be closed. */
+ * ST_MISMATCH: the journal belongs to other inputs. ST_INVALID: the file is no journal, or a line
+ * is wrong. ST_IO: the file cannot be opened or written. ST_NO_MEMORY. After an error the memo must
+ * not be closed. */
 enum status plan_memo_open(struct plan_memo *memo, const char *path, uint64_t inputs_hash,
                            struct error *error);
 /* Closes the memo. path: the journal's name in errors. error: NULL = not wanted. Returns ST_IO if

@@ -36,7 +36,7 @@ enum status plan_requests_draw(struct plan_requests *requests, const char *lengt
                                struct error *error);
 void plan_requests_done(struct plan_requests *requests); /* Allowed after an error too. */
 
-/* Sets *out to the requests at a rate. *requests must outlive *out. Do not close *out. */
+/* Sets *out to the requests at a rate. *requests must outlive *out, which needs no close. */
 void plan_requests_at(const struct plan_requests *requests, double rate_per_s,
                       struct sim_trace *out);
 /* Returns how many requests arrive before duration_s at the rate. */

@@ -83,7 +83,7 @@ struct plan_search {
     uint64_t runs;
 };
 
-/* Returns the cost, power or number of the mix's machines; 0 for an unknown cost or power. */
+/* Returns the cost, power or number of the mix's machines. Unknown costs and powers count as 0. */
 double plan_mix_amount(const struct plan_inputs *inputs, const struct plan_mix *mix,
                        enum plan_measure measure);
 

@@ -92,7 +92,7 @@ struct sim_reserve {
     sim_cache_id kept; /* Blocks of the kept tokens (struct sim_kept); 0 = none. */
 };
 
-/* Adds a reservation to the queue. ST_NO_RESOURCE: too many reservations. ST_NO_MEMORY. */
+/* Adds a reservation to the queue. ST_NO_RESOURCE: no slot is free. ST_NO_MEMORY. */
 enum status sim_machine_reserve(struct sim_machine *m, const struct sim_reserve *reserve,
                                 sched_slot *slot_out);
 /* A prompt that is computed on the machine. */
@@ -109,7 +109,7 @@ struct sim_prompt {
     struct sched_rank rank;
 };
 
-/* Adds a prompt to the queue. ST_NO_RESOURCE: too many prompts. ST_NO_MEMORY. */
+/* Adds a prompt to the queue. ST_NO_RESOURCE: no slot is free. ST_NO_MEMORY. */
 enum status sim_machine_prompt(struct sim_machine *m, const struct sim_prompt *prompt,
                                sched_slot *slot_out);
 /* Begins to decode the request of the reservation in `slot`. Requires that the request's KV has

@@ -71,9 +71,8 @@ struct sim_run_totals {
 /* Runs the whole trace, and adds each request to `report`; requests that would never end are added
  * as failed. A request that is larger than any machine is not added but rejected
  * (sim_trace_reject). Returns the errors of the trace and of sim_machine_open. ST_INVALID: a
- * request is rejected, and the trace does not skip wrong rows. ST_NO_RESOURCE: a machine has more
- * than LIMIT_MACHINE_REQUESTS / 2 prompts or reservations. ST_IO: `events` cannot be written.
- * ST_NO_MEMORY. */
+ * request is rejected, and the trace does not skip wrong rows. ST_NO_RESOURCE: a machine has no
+ * free slot for a prompt or a reservation. ST_IO: `events` cannot be written. ST_NO_MEMORY. */
 enum status sim_run(const struct sim_run_options *options, struct sim_trace *trace,
                     struct sim_report *report, struct sim_run_totals *out, struct error *error);
 

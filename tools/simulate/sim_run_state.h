@@ -384,9 +384,9 @@ bool run_tiers_wait(struct run *r, uint32_t slot, uint32_t machine);
 
 /* ---- sim_run_copies.c ---- */
 
-/* Begins the checks for due checkpoints, if kv/checkpoint is on and no check is planned. */
+/* Begins the checks for due checkpoints, if checkpoints are made and no check is planned. */
 void run_copies_begin(struct run *r);
-/* Begins the checkpoints that are due, and plans the next check if a request is open. */
+/* Begins checkpoints that are due, and plans the next check if a request is open. */
 void run_copies_check(struct run *r);
 /* Does the next step of the request's copy, whose event is due. */
 void run_copy_step_end(struct run *r, uint32_t slot);
