@@ -76,7 +76,7 @@ struct plan_search {
     uint32_t cell_count;
     struct plan_cell *cells; /* [cell_count]: belongs to the caller. */
     /* Reports the progress of the search, on any thread of the search, but one thread at a time.
-     * points: number of all splits. runs: simulations so far. NULL = none. */
+     * points: number of all splits. runs: simulations that were begun. NULL = none. */
     void (*progress)(void *self, uint64_t points_done, uint64_t points, uint64_t runs);
     void *self; /* First argument of `progress`. */
     /* Simulations in all, set at the end. The number can depend on the number of threads. */

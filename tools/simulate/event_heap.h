@@ -23,7 +23,7 @@ struct event_heap {
     uint32_t *positions;
     uint32_t count;
     uint32_t capacity; /* Ids must be below this number. */
-    uint64_t serial;   /* Number of puts so far. */
+    uint64_t serial;   /* Number of puts. */
 };
 
 #define EVENT_HEAP_NONE UINT32_MAX

@@ -156,7 +156,7 @@ uint32_t sim_machine_prefix_spans(struct sim_machine *m, const uint32_t *content
 /* Adds the first `spans` spans of `contents` to the prefix cache, as far as blocks are available.
  * Requirements are those of sim_machine_prefix_spans. Returns false if memory runs out. */
 bool sim_machine_prefix_add(struct sim_machine *m, const uint32_t *contents, uint32_t spans);
-/* Returns the microseconds of one prompt token, as measured so far; 0 = not known. */
+/* Returns the measured microseconds of one prompt token; 0 = not known. */
 double sim_machine_prompt_token_us(const struct sim_machine *m);
 
 /* After each event of the machine, call sim_machine_grant, then sim_machine_start until it returns

@@ -107,7 +107,7 @@ bool partition_states_count(struct partition *p);
 /* A position in the walk over all states in the order of their numbers. */
 struct partition_place {
     uint32_t state;
-    uint32_t stage;                     /* Stages so far, if the number of stages is given. */
+    uint32_t stage;                     /* Stages of the state, if their number is given. */
     uint32_t host_kind;                 /* Kind of the open host. */
     uint32_t host_use;                  /* Use of the open host, as an index; 0 = closed. */
     uint32_t hosts;                     /* Hosts in use, of all kinds. */

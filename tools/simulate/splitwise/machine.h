@@ -96,7 +96,7 @@ struct splitwise_machine {
     struct splitwise_list prompts; /* The prompts in `pending`, by arrival at the machine. */
     /* The displaced decodes in `pending`, in the order of their displacement. */
     struct splitwise_list blocked;
-    uint32_t builds; /* Number of batches built so far. */
+    uint32_t builds; /* Number of batches that were built. */
 
     uint32_t batch[SPLITWISE_BATCH_TASKS]; /* [batch_count]: tasks of the current batch. */
     /* [batch_count]: value of `iterations` after the task's last iteration. */
