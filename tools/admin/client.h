@@ -1,7 +1,7 @@
 /* admin_client: sends HTTP requests to gateways as an administrator: through the Unix socket
  * http/admin_socket, or to a URL with an API key. A client owns its connections. The subcommands of
  * admin.h call the functions on the main thread. A client waits for the answer of each request, and
- * does not retry. It needs libcurl, which is loaded when a client is opened. */
+ * does not retry. libcurl is loaded when a client is opened. */
 #ifndef TOOLS_ADMIN_CLIENT_H
 #define TOOLS_ADMIN_CLIENT_H
 
@@ -25,8 +25,7 @@ struct admin_target {
     double timeout_s;    /* Most time of one request. */
 };
 
-/* Rows of a subcommand's option table. type: the subcommand's struct of options; field: the
- * struct admin_target in it. */
+/* Rows of a subcommand's option table. type: its struct of options; field: its admin_target. */
 /* clang-format off */
 #define ADMIN_OPTIONS(type, field)                                                                                      \
     {"socket", "PATH", OPTION_TEXTS, offsetof(struct type, field.gateways), 0, ADMIN_GATEWAYS_MAX, {NULL}, NULL,        \
@@ -62,14 +61,14 @@ const char *admin_client_name(const struct admin_client *client, unsigned gatewa
 
 /* Sends a request to a gateway and waits for the answer. gateway: from 0 to admin_client_count - 1.
  * path: from "/" on, with the query. body: JSON; NULL = none. *text_out: the answer's body, which
- * the caller frees. ST_UNREACHABLE: there is no whole answer within timeout_s, or the answer has
+ * the caller frees. ST_UNREACHABLE: no whole answer arrived within timeout_s, or the answer has
  * more than 64 MiB. ST_NOT_FOUND: HTTP status 404. ST_INVALID: another HTTP status above 299.
  * ST_IO: the answer is empty. ST_TOO_LARGE: `path` is too long. ST_NO_MEMORY: memory runs out. */
 enum status admin_client_text(struct admin_client *client, unsigned gateway, const char *method,
                               const char *path, const char *body, char **text_out,
                               struct error *error);
-/* As admin_client_text, for an answer that is a JSON object. *root_out: a new reference. ST_IO: the
- * answer is not a JSON object. */
+/* Does what admin_client_text does, for an answer that is a JSON object. *root_out: a new
+ * reference. ST_IO: the answer is not a JSON object. */
 enum status admin_client_json(struct admin_client *client, unsigned gateway, const char *method,
                               const char *path, const char *body, json_t **root_out,
                               struct error *error);

@@ -1,7 +1,7 @@
-/* admin_host_logs: reads the latest log lines of `cleave serve` and `cleave machine` on this host.
- * It reads the files to which running processes write their standard error, and systemd's journal
- * of cleave's services. It keeps no state and sends no requests. `cleave bundle` calls it on the
- * main thread. */
+/* admin_host_logs: reads the latest log lines of `cleave serve` and `cleave machine` on this host:
+ * from the files to which running processes write their standard error, and from systemd's journal
+ * of cleave's services. `cleave bundle` calls the function on the main thread. The function keeps
+ * no state and sends no requests. */
 #ifndef TOOLS_ADMIN_HOST_LOGS_H
 #define TOOLS_ADMIN_HOST_LOGS_H
 
@@ -16,9 +16,8 @@ struct host_log {
 };
 
 /* Stores the logs, and returns their number. Logs that are empty or cannot be read are left out. Of
- * a file, only lines in the form of cleave's log are stored, because other programs may write to
- * the file. Of the journal, at most the last 2,000 lines are stored. The caller frees each text
- * (text_done). */
+ * a file, only lines in the form of cleave's log are stored. Of the journal, at most the last 2,000
+ * lines are stored. The caller frees each text (text_done). */
 unsigned host_logs_read(struct host_log out[HOST_LOGS_FILES + 1]);
 
 #endif

@@ -1,7 +1,7 @@
 /* admin_page: reads figures from a *page*, the text of GET /metrics in Prometheus' exposition
  * format. In this format, a *family* is a metric, and a *sample* is one line with a value of the
- * family. `cleave top` calls the functions on the main thread. They allocate no memory, keep no
- * state and send no requests. A missing family counts as 0. Samples must have no timestamps. */
+ * family. `cleave top` calls the functions on the main thread. The functions keep no state and send
+ * no requests. A missing family counts as 0. Samples must have no timestamps. */
 #ifndef TOOLS_ADMIN_PAGE_H
 #define TOOLS_ADMIN_PAGE_H
 
@@ -17,8 +17,7 @@ struct page_histogram {
     double sum;                     /* Sum of all values. */
 };
 
-/* Returns the sum of a family's samples, with any labels. Samples that are NaN or infinity are left
- * out. */
+/* Returns the sum of a family's samples, with any labels, without NaN and infinity. */
 double page_sum(const char *page, const char *family);
 
 /* Reads a histogram. `family` has no suffix such as "_bucket". If the family has several series

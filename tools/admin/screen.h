@@ -1,6 +1,6 @@
 /* admin_screen: writes what `cleave top` shows of one gateway, such as its state, problems,
- * latencies and machines, as plain lines. top.c calls the functions on the main thread. They keep
- * no state, send no requests, and do not cut lines to the terminal's width. */
+ * latencies and machines, as plain lines. top.c calls the functions on the main thread. The
+ * functions keep no state, send no requests, and do not cut lines to the terminal's width. */
 #ifndef TOOLS_ADMIN_SCREEN_H
 #define TOOLS_ADMIN_SCREEN_H
 
@@ -33,9 +33,8 @@ void screen_sample_read(const char *page, int64_t at_us, struct screen_sample *o
 
 /* Writes the lines of a gateway. state: the answer to GET /admin/state. gateway_name: the result of
  * admin_client_name. now: the sample of this screen. before: the gateway's sample of the previous
- * screen. Rates and latencies are those since `before`, or since the gateway's start if
- * before->known is false. Refusals, resumptions and preemptions are those since the gateway's
- * start. */
+ * screen. Rates, latencies and phases are those since `before`, or since the gateway's start if
+ * before->known is false. Other counts are those since the gateway's start. */
 void screen_write(const json_t *state, const char *gateway_name, const struct screen_sample *now,
                   const struct screen_sample *before, FILE *out);
 

@@ -1,7 +1,7 @@
 /* admin_view: writes the JSON of GET /admin/state as text for people, and reads members of a
- * gateway's answers. The subcommands of admin.h call the functions on the main thread. They keep no
- * state and send no requests. A member that is missing or has another type is no error, because the
- * gateway may have another release. */
+ * gateway's answers. The subcommands of admin.h call the functions on the main thread. The
+ * functions keep no state and send no requests. A member that is missing or has another type is no
+ * error, because the gateway may have another release. */
 #ifndef TOOLS_ADMIN_VIEW_H
 #define TOOLS_ADMIN_VIEW_H
 
@@ -17,13 +17,14 @@ uint64_t view_whole(const json_t *object, const char *member);
 /* Returns whether the member is `true`; false if there is none. */
 bool view_true(const json_t *object, const char *member);
 
-/* Copies at most capacity - 1 bytes of the text to `out`. A terminal may print the copy: a question
- * mark replaces each control character. Returns `out`. */
+/* Copies at most capacity - 1 bytes of the text to `out`, with a question mark in place of each
+ * control character, so that a terminal may print the copy. Returns `out`. */
 const char *view_printable(const char *text, char *out, size_t capacity);
 
 /* Writes a line such as "gateway 0a1b… at NAME: ready, serves MODEL, up 3 h 12 min, cleave 1.2".
- * Below it, writes the gateway's `detail` if it says more than "ready", the head-room, and the
- * state of a model update. gateway_name: the result of admin_client_name. */
+ * Below this line, writes the gateway's `detail` if the detail says more than "ready", the
+ * head-room, and the state of a model update, as far as the gateway reports them. gateway_name: the
+ * result of admin_client_name. */
 void view_gateway(const json_t *state, const char *gateway_name, FILE *out);
 /* Writes a table of at most the first TABLE_ROWS_MAX - 1 machines. Below the table, writes why
  * machines do not serve, their warnings and their crashes. with_bars: draws the use of KV, too. */

@@ -1,16 +1,14 @@
-/* check: the subcommand `cleave check`: finds the mistakes in a config, and what is missing on this
+/* check: the subcommand `cleave check`. It finds mistakes in a config, and what is missing on this
  * host, before a gateway or a machine is started. main.c calls check_main on the main thread. The
- * functions of server/serve.h check the files that a gateway or a machine needs. It keeps no state,
- * leaves no port open and changes no file. */
+ * subcommand keeps no state, leaves no port open and changes no file. */
 #ifndef TOOLS_CHECK_CHECK_H
 #define TOOLS_CHECK_CHECK_H
 
 #include "server/serve.h"
 
-/* Runs the subcommand; argv[0] is its name. With --schema or --keys-schema it only prints a JSON
- * Schema. Returns the exit status: 0 = no error was found, or the schema was printed; 2 = wrong
- * options, or --machine names no machine of the config; 1 = errors were found, or another
- * failure. */
+/* Runs the subcommand; argv[0] is its name. Returns the exit status: 0 = no error was found, or an
+ * option such as --schema or --help only printed; 1 = errors were found, or another failure; 2 =
+ * wrong options, or --machine names no machine of the config. */
 int check_main(int argc, char **argv);
 
 /* --- machines.c --- */

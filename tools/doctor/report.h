@@ -59,7 +59,7 @@ struct doctor_copy {
     double bandwidth_bytes_per_s; /* Of one large write. */
     double layer_write_us;        /* Time to write layer_bytes as scattered blocks. */
     uint64_t layer_bytes;         /* KV of one layer and 2048 tokens of an 8B model. */
-    char failure[160]; /* Why a write failed, and the times are not valid; "" = no failure. */
+    char failure[160];            /* Why the measurement failed; "" = the times are valid. */
 };
 
 /* Measured writes between two processes of this host over one transport. */
@@ -86,7 +86,7 @@ struct doctor_report {
     char ucx_why[512];    /* Why UCX does not start; "" = UCX starts. */
     struct doctor_paths paths;
     char paths_why[512]; /* Why a path could not be measured; "" = no failure. */
-    /* The checks do not set the following fields. */
+    /* doctor.c sets the fields below. */
     char region_why[256]; /* Why KV cannot travel over shared memory; "" = it can, or not known. */
     bool can_serve;       /* The host can serve. */
     char why_not[640];    /* Why the host cannot serve; "" = can_serve. */
@@ -96,8 +96,8 @@ struct doctor_report {
 /* Fills *out, in this process. */
 void doctor_host_check(struct doctor_host *out);
 
-/* The next three functions check in child processes, each for at most timeout_ms (probe.h). If a
- * check fails, they write the reason to the report. */
+/* The next three functions check in child processes, of which each has timeout_ms (probe.h). If a
+ * check fails, the functions write the reason to the report. */
 
 /* Fills report->gpus: checks GPUs from cuda:0 on, up to the first that cannot be opened. */
 void doctor_gpus_check(struct doctor_report *report, int timeout_ms);

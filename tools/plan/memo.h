@@ -29,8 +29,9 @@ struct plan_memo {
 
 /* Opens the memo. path: the journal file, which is created or continued; NULL = none. inputs_hash:
  * hash of all inputs that influence a result. Removes an incomplete last line of the journal.
- * ST_MISMATCH: the journal belongs to other inputs. ST_INVALID: the file is no journal. ST_IO: the
- * file cannot be read or written. ST_NO_MEMORY. After an error the memo must not be closed. */
+ * ST_MISMATCH: the journal belongs to other inputs. ST_INVALID: the file is no journal, or a line
+ * is wrong. ST_IO: the file cannot be opened or written. ST_NO_MEMORY. After an error the memo must
+ * not be closed. */
 enum status plan_memo_open(struct plan_memo *memo, const char *path, uint64_t inputs_hash,
                            struct error *error);
 /* Closes the memo. path: the journal's name in errors. error: NULL = not wanted. Returns ST_IO if
@@ -40,8 +41,7 @@ enum status plan_memo_close(struct plan_memo *memo, const char *path, struct err
 /* Stores the result of a mix at a rate. Returns false if the memo does not have this result. */
 bool plan_memo_find(struct plan_memo *memo, const struct plan_mix *mix, double rate_per_s,
                     bool *met_out);
-/* Adds a result, unless the memo has a result of this mix at this rate. Returns ST_OK or
- * ST_NO_MEMORY. */
+/* Adds a result, unless the memo has one of this mix at this rate. May return ST_NO_MEMORY. */
 enum status plan_memo_add(struct plan_memo *memo, const struct plan_mix *mix, double rate_per_s,
                           bool met);
 

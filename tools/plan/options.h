@@ -11,12 +11,10 @@
 struct plan_options {
     /* A trace or a synthetic workload. NULL = lengths_trace is set instead. */
     const char *trace;
-    /* A trace from whose rows lengths of requests are drawn, with random arrivals; NULL = `trace`
-     * is set instead. */
+    /* Trace whose rows give the lengths of random requests; NULL = `trace` is set instead. */
     const char *lengths_trace;
     bool lengths_paired; /* Both lengths of a request are drawn from one row. */
-    /* File with the times of the Splitwise paper's simulator (perf_model.csv); NULL = `profile` is
-     * set instead. */
+    /* Table of the Splitwise authors (perf_model.csv); NULL = `profile` is set instead. */
     const char *perf_model;
     const char *profile;       /* File of `cleave profile`; NULL = perf_model is set instead. */
     uint64_t cores;            /* Cores that all machines share; 0 = each machine has its own. */

@@ -30,11 +30,10 @@ void plan_point_solved(const struct plan_cell *cell, struct plan_point *point, u
  * machines. NULL = no split meets the SLO. */
 const struct plan_point *plan_cell_best(const struct plan_inputs *inputs,
                                         const struct plan_cell *cell);
-/* Returns true if the split meets the SLO and is as good as `best`, another split of the cell. */
+/* Returns true if the split meets the SLO and is as good as `best`, a split of the cell. */
 bool plan_point_equals(const struct plan_inputs *inputs, const struct plan_cell *cell,
                        const struct plan_point *point, const struct plan_point *best);
-/* Returns the smallest value at which the split is at least as good as `best`; > point->value_max =
- * none. */
+/* Returns the smallest value at which the split is as good as `best`; > value_max = none. */
 uint32_t plan_point_value_wanted(const struct plan_inputs *inputs, const struct plan_cell *cell,
                                  const struct plan_point *point, const struct plan_point *best);
 

@@ -29,8 +29,8 @@ enum status plan_config_write(const struct plan_search *search, const struct pla
 
 /* Writes a report with the command line (argc, argv), the table, pictures and the data. The
  * pictures show the plans (picture.h), and how the machines of plan_best_cell are used over time.
- * For the pictures, the best mixes are simulated again. Without gnuplot the report has a sentence
- * in place of each picture. Errors name the file. */
+ * For the pictures, the best mixes are simulated again. Without gnuplot, the report has a sentence
+ * in place of each picture, and standard error gets a warning for each. Errors name the file. */
 enum status plan_html_write(const struct plan_search *search, int argc, char **argv,
                             const char *path, struct error *error);
 

@@ -1,8 +1,7 @@
 /* plan_profile: simulates a mix of machines with times from a profile (profile/profile.h), with the
  * gateway's scheduler and the machines' own schedulers (sim_run.h). The other files of tools/plan
  * call the functions, on the main thread and on the threads of a search (search.h). The functions
- * have no state: several threads may call them at the same time. They do not judge whether the SLO
- * is met: try.h does. */
+ * have no state, so several threads may call them. This part does not judge the SLO: try.h does. */
 #ifndef TOOLS_PLAN_PROFILE_H
 #define TOOLS_PLAN_PROFILE_H
 
@@ -17,9 +16,8 @@ void plan_profile_config(struct config *out);
 enum status plan_profile_device(const struct profile *profile, const struct hardware *hardware,
                                 const struct profile_device **out, struct error *error);
 
-/* Fills *out with the times of an otherwise idle machine on which one device computes all layers:
- * the time of a prompt, by its tokens, and the time of a decode step of one sequence, by its
- * context. */
+/* Fills *out with the times of a machine on which one device computes all layers: of one prompt, by
+ * its tokens, and of a decode step of one sequence, by its context. */
 void plan_profile_curve(const struct profile *profile, const struct profile_device *device,
                         struct cost_curve *out);
 

@@ -1,7 +1,7 @@
-/* plan_requests: the requests with which every mix of machines is tried. The struct owns them in
- * memory, with one arrival per second on average. For another rate, the times of arrival are
- * divided by the rate. `cleave plan` makes the requests once on the main thread; after that they
- * are constant, and all threads of a search read them. This part does not simulate. */
+/* plan_requests: the requests with which every mix of machines is tried. The struct owns the
+ * requests, in memory, with one arrival per second on average. For another rate, the times of
+ * arrival are divided by the rate. `cleave plan` makes the requests once on the main thread; after
+ * that the struct is constant, and all threads of a search read it. This part does not simulate. */
 #ifndef TOOLS_PLAN_REQUESTS_H
 #define TOOLS_PLAN_REQUESTS_H
 
@@ -15,8 +15,7 @@ struct plan_requests {
     uint64_t count;
     /* At every rate, requests that arrive at or after this time are left out. */
     double duration_s;
-    /* Highest rate to try, in requests per second: there may be too few requests for a higher rate.
-     */
+    /* Highest rate in requests per second: there may be too few requests for a higher rate. */
     double rate_max;
     uint64_t hash; /* Hash of the times, lengths and hash ids of all requests. */
 };
@@ -37,8 +36,7 @@ enum status plan_requests_draw(struct plan_requests *requests, const char *lengt
                                struct error *error);
 void plan_requests_done(struct plan_requests *requests); /* Allowed after an error too. */
 
-/* Sets *out to the requests at a rate. *out points to the requests, which must outlive it, and
- * needs no sim_trace_close. */
+/* Sets *out to the requests at a rate. *requests must outlive *out, which needs no close. */
 void plan_requests_at(const struct plan_requests *requests, double rate_per_s,
                       struct sim_trace *out);
 /* Returns how many requests arrive before duration_s at the rate. */

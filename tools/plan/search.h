@@ -4,13 +4,12 @@
  * the SLO. With the rate fixed, the best split has the least cost or power, or the fewest machines.
  * Among equally good splits, the split furthest below the SLO's limits is best.
  *
- * The search assumes that a mix that meets the SLO also meets it at a lower rate and with one more
- * token machine. So each split has a boundary: the largest value that meets the SLO (points.h says
- * what a value is). The plan does not depend on the number of threads or on the journal.
+ * The search assumes: a mix that meets the SLO also meets the SLO at a lower rate, and with one
+ * more token machine. So each split has a boundary: the largest value that meets the SLO (points.h
+ * says what a value is). The plan does not depend on the number of threads or on the journal.
  *
  * plan_main owns the structs, and calls plan_search_run on the main thread. The call uses worker
- * threads, which end before the call returns. try.h simulates a mix, and print.h prints the
- * plans. */
+ * threads, which end before the call returns. This part does not simulate (try.h does). */
 #ifndef TOOLS_PLAN_SEARCH_H
 #define TOOLS_PLAN_SEARCH_H
 
@@ -76,16 +75,15 @@ struct plan_search {
     uint32_t worker_count; /* Threads, including the caller's; more than 65 count as 65. */
     uint32_t cell_count;
     struct plan_cell *cells; /* [cell_count]: belongs to the caller. */
-    /* Reports the progress of the search, on any of its threads, but one thread at a time. points:
-     * number of all points; runs: simulations so far. NULL = none. */
+    /* Reports the progress of the search, on any thread of the search, but one thread at a time.
+     * points: number of all splits. runs: simulations that were begun. NULL = none. */
     void (*progress)(void *self, uint64_t points_done, uint64_t points, uint64_t runs);
     void *self; /* First argument of `progress`. */
     /* Simulations in all, set at the end. The number can depend on the number of threads. */
     uint64_t runs;
 };
 
-/* Returns the cost, power or number of the mix's machines. Hardware without a cost or power counts
- * as 0. */
+/* Returns the cost, power or number of the mix's machines. Unknown costs and powers count as 0. */
 double plan_mix_amount(const struct plan_inputs *inputs, const struct plan_mix *mix,
                        enum plan_measure measure);
 

@@ -12,8 +12,7 @@
 struct plan_setup {
     struct plan_inputs inputs;
     uint64_t inputs_hash; /* Hash of all inputs that influence a result (memo.h). */
-    /* Highest rate to try, in requests per second: the smaller of --rate-most and
-     * inputs.requests.rate_max. */
+    /* Highest rate to try: the smaller of --rate-most and inputs.requests.rate_max. */
     double rate_max;
     uint32_t cell_count;
     struct plan_cell cells[PLAN_CELLS_MAX];
@@ -21,8 +20,8 @@ struct plan_setup {
 };
 
 /* Reads the files that the options name and fills *setup. *setup points into itself and into the
- * options: it must not be moved, and the options must outlive it. Errors name the option or the
- * file. Call plan_setup_done also after an error. */
+ * options: *setup must not be moved, and the options must outlive *setup. Errors name the option or
+ * the file. Call plan_setup_done also after an error. */
 enum status plan_setup_read(const struct plan_options *options, struct plan_setup *setup,
                             struct error *error);
 void plan_setup_done(struct plan_setup *setup);

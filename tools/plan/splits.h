@@ -1,8 +1,7 @@
 /* plan_splits: finds two layer splits for each kind of machine that has several devices: one split
  * for prompt machines and one for token machines. Each split is for a request with the median
  * lengths. struct plan_inputs owns the splits. `cleave plan` calls the functions on the main
- * thread, before and after the search. This part sets the goal of a split; machine_split.h finds
- * the split. */
+ * thread, before and after the search. This part does not search: machine_split.h does. */
 #ifndef TOOLS_PLAN_SPLITS_H
 #define TOOLS_PLAN_SPLITS_H
 

@@ -1,9 +1,9 @@
 /* plan_try: simulates one mix of machines at one rate, and says whether the SLO is met and what the
- * latencies are. With times from a table it simulates like the Splitwise paper's simulator
- * (splitwise.h), with times from a profile like a gateway and its machines (profile.h). `cleave
- * plan` calls the functions, on the main thread and on the threads of a search. They have no state:
- * several threads may call them at the same time. search.h chooses the mixes and rates, and memo.h
- * remembers the results. */
+ * latencies are. With times from a table, the functions simulate like the Splitwise paper's
+ * simulator (splitwise.h); with times from a profile, like a gateway and its machines (profile.h).
+ * `cleave plan` calls the functions, on the main thread and on the threads of a search. The
+ * functions have no state: several threads may call them at the same time. search.h chooses the
+ * mixes and rates, and memo.h remembers the results. */
 #ifndef TOOLS_PLAN_TRY_H
 #define TOOLS_PLAN_TRY_H
 
@@ -24,8 +24,7 @@ struct plan_kind {
     /* Times of an idle machine. With several devices: times of the first device alone. */
     struct cost_curve curve;
     struct partition_cluster cluster; /* Devices and links; only for several devices. */
-    /* Layer split of prompt machines. NULL = the machine has one device, or the times come from a
-     * table. */
+    /* Layer split of prompt machines. NULL = one device, or the times come from a table. */
     struct machine_split *prompt_split;
     /* Layer split of token machines. NULL = as for prompt_split. */
     struct machine_split *token_split;
@@ -60,8 +59,7 @@ struct plan_mix {
     uint32_t prompt_count; /* Machines for prompts; baseline: all machines. */
     /* Machines for tokens; 0 = the baseline, where all machines do both phases. */
     uint32_t token_count;
-    /* Baseline only: 1 = the layer split of prompt machines, 0 = the layer split of token machines.
-     */
+    /* Baseline only: 1 = the layer split of prompt machines, 0 = that of token machines. */
     uint32_t prompt_layer_split;
 };
 
@@ -94,8 +92,8 @@ struct plan_goodput {
     uint64_t affected;          /* Requests that lost a machine. */
     uint64_t recomputed_tokens; /* Tokens computed again after restarts and preemptions. */
     uint64_t copied_bytes;      /* KV bytes that checkpoints copied. */
-    /* P50 of the pauses in seconds. A pause is the longest gap between two tokens of an affected
-     * request that is done and has more than one token. */
+    /* P50 of the pauses in seconds. A pause is the longest time between two consecutive tokens of
+     * an affected request that is done and has more than one token. */
     double pause_s_p50;
     double pause_s_p99; /* P99 of the pauses in seconds. */
 };
@@ -111,20 +109,18 @@ struct plan_outcome {
 
 /* Stores whether the mix meets the SLO: at least one request is done, no request is refused, fails
  * or stays open, and each of the nine slowdowns is below its limit. May stop the simulation when
- * the SLO is certainly missed. Here and in the functions below: returns ST_NO_MEMORY or the errors
- * of the simulation. */
+ * the SLO is certainly missed. Returns ST_NO_MEMORY or the errors of the simulation. */
 enum status plan_try_meets(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, bool *met_out, struct error *error);
-/* Simulates all requests. out->met equals the result of plan_try_meets. */
+/* Simulates all requests. out->met and the errors are those of plan_try_meets. */
 enum status plan_try(const struct plan_inputs *inputs, const struct plan_mix *mix,
                      double rate_per_s, struct plan_outcome *out, struct error *error);
-/* Does what plan_try does. times_out: receives the distributions of TTFT, TBT and E2E in seconds;
- * NULL = not wanted. */
+/* Does what plan_try does. times_out: receives TTFT, TBT and E2E in seconds; NULL = not wanted. */
 enum status plan_try_times(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, struct plan_outcome *out,
                            struct quantiles times_out[SLO_MEASURES], struct error *error);
 /* Simulates all requests, and records how the machines are used over time. Requires that *usage is
- * open for all machines of the mix. */
+ * open for all machines of the mix. Errors are those of plan_try. */
 enum status plan_try_usage(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, struct sim_usage *usage, struct error *error);
 

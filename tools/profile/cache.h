@@ -1,6 +1,6 @@
 /* profile_cache: the KV memory of a measured device: in the device's own memory, or in the host's
  * if the device has none. step.c calls the functions on the main thread of each process that
- * computes. They keep no state, and do not decide which blocks a batch uses. */
+ * computes. The functions keep no state, and do not decide which blocks a batch uses. */
 #ifndef TOOLS_PROFILE_CACHE_H
 #define TOOLS_PROFILE_CACHE_H
 

@@ -1,7 +1,6 @@
-/* profile_delay: how long threads of this process waited for a core or did not run, as Linux counts
- * it (schedstat). `cleave profile` finds disturbed samples with these times. step.c owns the struct
- * and calls the functions on the main thread. Any thread may call profile_delay_us. This part drops
- * no sample. */
+/* profile_delay: how long threads of this process waited for a core or did not run, by Linux'
+ * schedstat. step.c owns the struct and calls the functions on the main thread. Any thread may call
+ * profile_delay_us. This part drops no sample. */
 #ifndef TOOLS_PROFILE_DELAY_H
 #define TOOLS_PROFILE_DELAY_H
 
@@ -21,8 +20,7 @@ struct profile_delay {
 void profile_delay_open(struct profile_delay *d);
 void profile_delay_close(struct profile_delay *d);
 
-/* Returns the sum of all waits for a core so far, over the observed threads. A wait is counted only
- * after it ends. */
+/* Returns the observed threads' total time of waits for a core that have ended. */
 double profile_delay_us(const struct profile_delay *d);
 
 /* Starts a measurement of profile_delay_idle_us. */

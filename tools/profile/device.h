@@ -1,6 +1,6 @@
 /* profile_device: measures one device, alone and beside busy devices, and adds the results to a
- * profile. profile.c calls it on the main thread of `cleave profile`. It owns the device and the
- * processes that it starts, and ends them before it returns. It writes no file. */
+ * profile. profile.c calls the function on the main thread of `cleave profile`. During the call,
+ * the function owns the device and the processes that it starts. It writes no file. */
 #ifndef TOOLS_PROFILE_DEVICE_H
 #define TOOLS_PROFILE_DEVICE_H
 

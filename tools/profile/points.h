@@ -21,9 +21,8 @@ struct profile_point {
     struct profile_step_times samples[PROFILE_SAMPLES_MAX];
 };
 
-/* The points that are measured, and the axes of the grids that the points fill. Cells of a grid
- * that have no point (very long prompts, decode steps that do not fit into memory) are
- * extrapolated. */
+/* The points that are measured, and the axes of the grids that the points fill. A cell of a grid
+ * without a point (a very long prompt, a decode step beyond the memory) is extrapolated. */
 struct profile_plan {
     /* Entries of the axes below. */
     uint32_t token_count, prompt_context_count, batch_count, token_context_count;

@@ -1,7 +1,7 @@
 /* profile: the subcommand `cleave profile`. It measures a model on a device of this host, and links
  * inside this host and to other hosts, and writes the times to a profile (profile/profile.h,
- * docs/profile.md). It owns the profile. main.c calls it on the main thread. It does not split
- * layers and does not simulate. */
+ * docs/profile.md). main.c calls profile_main on the main thread; profile_main owns the profile.
+ * The subcommand does not split layers and does not simulate. */
 #ifndef TOOLS_PROFILE_PROFILE_H
 #define TOOLS_PROFILE_PROFILE_H
 
@@ -9,9 +9,8 @@
 
 #include <stdio.h>
 
-/* Runs the subcommand; argv[0] is its name. Returns the exit status: 0 = the profile was written;
- * 1 = a failure; 2 = wrong options. With --serve-link it writes no profile, and returns only on an
- * error. */
+/* Runs the subcommand; argv[0] is its name. Returns the exit status: 0 = done; 1 = a failure; 2 =
+ * wrong options. With --serve-link, writes no profile and returns only on an error. */
 int profile_main(int argc, char **argv);
 
 /* Prints a profile as tables. */

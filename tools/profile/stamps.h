@@ -39,7 +39,7 @@ struct profile_stamps_state {
     uint32_t layer_count;                                /* Layers of the model. */
     const struct compute_matrix *ends[PROFILE_ENDS_MAX]; /* Opened before the layers' matrices. */
     uint64_t end_bytes[PROFILE_ENDS_MAX];                /* Bytes of each entry of `ends`. */
-    uint32_t end_count;                                  /* Entries of `ends` so far. */
+    uint32_t end_count;                                  /* Entries of `ends` in use. */
     uint32_t ends_wanted; /* Number of entries that `ends` has once the model is open. */
     uint64_t bytes;       /* Bytes of the matrices opened since the previous layer. */
     /* Hash of the types and shapes of the matrices opened since the previous layer. */
@@ -47,7 +47,7 @@ struct profile_stamps_state {
     const struct profile_delay *delay;
     /* Start, embedding, the layers, vocabulary, end. */
     struct profile_stamp stamps[PROFILE_STAMP_LAYERS + LIMIT_LAYERS + 2];
-    atomic_uint stamp_count;                    /* Stamps so far in this batch. */
+    atomic_uint stamp_count;                    /* Stamps of the current batch. */
     const struct compute_matrix *_Atomic layer; /* The q matrix of the current layer. */
     bool is_wait_backend;                       /* `base` is compute_wait, which only waits. */
     bool has_own_memory; /* The device has its own memory, and reports when it reaches a stamp. */

@@ -1,5 +1,5 @@
 /* profile_step: one device that computes batches as a machine does (machine/executor/engine.h), and
- * the time of each part of a batch. It owns the device, the model and the KV memory. A process has
+ * the time of each part of a batch. The struct owns device, model and KV memory. A process has
  * at most one profile_step at a time. device.c and busy.c call the functions on the main thread of
  * each process that computes. This part chooses no sizes of batches and drops no sample. */
 #ifndef TOOLS_PROFILE_STEP_H

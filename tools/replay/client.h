@@ -1,11 +1,11 @@
 /* replay_client: sends completion requests over HTTP/1.1 with libcurl, reads the event streams, and
- * records times. The client owns the open requests. `cleave replay` and bench-streams call it on
- * their main threads. The caller decides when to send. The client does not retry a request, and
- * computes no statistics.
+ * records times. The client owns the open requests. `cleave replay` and bench-streams call the
+ * functions on their main threads. The caller decides when to send. The client does not retry a
+ * request, and computes no statistics.
  *
  * A request is done if the status is HTTP 200, all events except [DONE] are JSON objects without an
- * error, at least one token arrives, and [DONE] arrives. Otherwise the request fails (enum
- * replay_failure). */
+ * error, at least one token arrives, [DONE] arrives, and the answer ends within timeout_s.
+ * Otherwise the request fails (enum replay_failure). */
 #ifndef TOOLS_REPLAY_CLIENT_H
 #define TOOLS_REPLAY_CLIENT_H
 
@@ -34,12 +34,12 @@ enum replay_failure {
 /* Returns a few words, such as "timed out"; REPLAY_DONE is "done". */
 const char *replay_failure_name(enum replay_failure failure);
 
-/* What one request did. */
+/* What one request did. The times from due_us to end_us are by clock_system. */
 struct replay_result {
     uint64_t id;                       /* Id of the trace's row. */
     uint64_t line;                     /* Line of the trace's row. */
     int64_t after_us;                  /* Due time, from the beginning of the replay. */
-    int64_t due_us;                    /* Due time, by clock_system, as all times below. */
+    int64_t due_us;                    /* When the request was due. */
     int64_t sent_us;                   /* When the request was sent. */
     int64_t first_token_us;            /* Arrival of the first token event; 0 = none. */
     int64_t second_token_us;           /* Arrival of the second token event; 0 = none. */
@@ -85,10 +85,10 @@ void replay_client_close(struct replay_client *client);
 
 /* Sends a request to the path below the base URL, and blocks until the whole answer has arrived, at
  * most ten seconds. body: JSON for a POST; NULL = GET. The caller frees the answer. Errors name the
- * URL. ST_UNREACHABLE: there is no whole answer in time, or the answer is larger than 1 MiB or than
- * the memory. ST_NOT_FOUND: HTTP 404 or 405. ST_NO_RESOURCE: HTTP 429 or 503. ST_IO: another status
- * except 200, or an empty answer. ST_TOO_LARGE: the URL has more than 1023 bytes. ST_NO_MEMORY: no
- * memory for the request. */
+ * URL. ST_UNREACHABLE: no whole answer arrived in time, or the answer is larger than 1 MiB.
+ * ST_NOT_FOUND: HTTP 404 or 405. ST_NO_RESOURCE: HTTP 429 or 503. ST_IO: another status except 200,
+ * or an empty answer. ST_TOO_LARGE: the URL has more than 1023 bytes. ST_NO_MEMORY: memory runs
+ * out. */
 enum status replay_client_ask(struct replay_client *client, const char *path, const char *body,
                               char **answer_out, struct error *error);
 
@@ -107,6 +107,7 @@ void replay_client_interrupt(struct replay_client *client);
 
 /* Returns the number of requests that were sent and have not ended. */
 uint32_t replay_client_open_count(const struct replay_client *client);
-uint64_t replay_client_token_count(const struct replay_client *client); /* Token events so far. */
+/* Returns the number of token events that have arrived. */
+uint64_t replay_client_token_count(const struct replay_client *client);
 
 #endif

@@ -1,9 +1,9 @@
 /* replay_comparison: compares the measured TTFT, TBT and E2E of requests with the times of another
  * run: as the error of a prediction, or as slowdowns against a run without contention. The other
  * run's times are in a file of `cleave simulate` or `cleave replay`. A CSV (--out) has a row for
- * each request. A request is *joined* with the row that has its id. A summary (--json) has only
- * percentiles: no request is joined, and the percentiles of both runs are compared. replay.c and
- * report.c call the functions on the main thread. This part measures nothing. */
+ * each request. A request is *joined* with the row that has its id. Of a summary (--json), only the
+ * percentiles are read: no request is joined, and the percentiles of both runs are compared.
+ * replay.c and report.c call the functions on the main thread. This part measures nothing. */
 #ifndef TOOLS_REPLAY_COMPARISON_H
 #define TOOLS_REPLAY_COMPARISON_H
 
@@ -20,8 +20,8 @@ enum replay_time { REPLAY_TIME_TTFT, REPLAY_TIME_TBT, REPLAY_TIME_E2E, REPLAY_TI
 struct replay_comparison;
 
 /* Reads the file; replay_comparison_close frees *times_out. A file that begins with "{" is a
- * summary. Any other file is a CSV with the columns request_id, ttft_s, tbt_s and e2e_s. A row is
- * left out if its column `outcome` is not "done". rows_required: a summary is refused. ST_IO: the
+ * summary. Any other file is a CSV with the columns request_id, ttft_s, tbt_s and e2e_s. A row with
+ * another `outcome` than "done" is left out. rows_required: true = refuse a summary. ST_IO: the
  * file cannot be read. ST_INVALID: a value is wrong, or a summary is refused. ST_NOT_FOUND: a
  * column is missing. ST_NO_MEMORY: memory runs out. */
 enum status replay_comparison_open(const char *path, bool rows_required,

@@ -1,6 +1,6 @@
 /* replay_prompt: makes the JSON body of a completion or chat request whose prompt has an exact
  * number of tokens. Equal options and requests give equal bytes. `cleave replay` and bench-streams
- * call it on their main threads. It sends nothing and has no tokenizer. */
+ * call the functions on their main threads. This part sends nothing and has no tokenizer. */
 #ifndef TOOLS_REPLAY_PROMPT_H
 #define TOOLS_REPLAY_PROMPT_H
 
@@ -32,7 +32,7 @@ struct replay_prompt_options {
 struct replay_request {
     uint64_t id;      /* Id of the row (trace.h). */
     int64_t after_us; /* Due time, from the beginning of the replay. */
-    uint64_t line;    /* Line of the row. The tokens outside blocks depend on it and the seed. */
+    uint64_t line;    /* Line of the row. Tokens outside blocks depend on this line and the seed. */
     uint32_t prompt_tokens; /* Length of the prompt, with extra_tokens. */
     uint32_t output_tokens; /* Length of the answer. */
     /* [block_count]: ids of the prompt's first blocks; NULL if block_count is 0. Blocks with equal

@@ -1,8 +1,8 @@
 /* replay: the subcommand `cleave replay`, which sends a trace to an OpenAI-compatible server and
  * reports the latencies that clients see. Open loop: a request is sent when the trace says, even if
  * answers are late. Latencies count from the time when a request was due, so a slow sender or
- * server cannot hide its delay. It owns all parts of a replay. main.c calls it on the main thread.
- * It does not start a server and does not retry a request. */
+ * server cannot hide its delay. main.c calls replay_main on the main thread; replay_main owns all
+ * parts of a replay. The subcommand starts no server and does not retry a request. */
 #ifndef TOOLS_REPLAY_REPLAY_H
 #define TOOLS_REPLAY_REPLAY_H
 

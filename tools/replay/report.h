@@ -1,11 +1,11 @@
-/* replay_report: collects the results of a replay. It writes each result as a row of JSON and of
- * CSV. At the end it writes percentiles, rates and failures by kind, as text and as JSON. `cleave
- * replay` and bench-streams call it on their main threads. It owns the samples, but no files. It
- * sends nothing and reads no clock.
+/* replay_report: collects the results of a replay. Each result becomes a row of JSON and of CSV.
+ * The end of the report has percentiles, rates and failures by kind, as text and as JSON. `cleave
+ * replay` and bench-streams call the functions on their main threads. The report owns the samples,
+ * but no files. This part sends nothing and reads no clock.
  *
  * TTFT: from a request's due time to its first token event. TBT: the time between two successive
  * token events of a request. E2E: from the due time to the end of the stream. Late: from the due
- * time to sending. TTFT and E2E count requests that are done; TBT and late count all requests. */
+ * time to sending. TTFT and E2E are over requests that are done, TBT and late over all requests. */
 #ifndef TOOLS_REPLAY_REPORT_H
 #define TOOLS_REPLAY_REPORT_H
 
@@ -68,7 +68,7 @@ void replay_report_result_add(struct replay_report *report, const struct replay_
 /* Adds the time between two successive token events of a request. */
 void replay_report_gap_add(struct replay_report *report, int64_t gap_us);
 
-/* Returns the totals so far, which the report owns. */
+/* Returns the totals of the added results. The report owns the totals. */
 const struct replay_totals *replay_report_totals(const struct replay_report *report);
 
 /* Facts that are known only at the end of the replay. */
@@ -83,7 +83,7 @@ struct replay_end {
 enum status replay_report_finish(struct replay_report *report, const struct replay_end *end,
                                  FILE *out);
 
-/* Returns the percentiles of a latency so far, in milliseconds; sorts its samples. */
+/* Returns the percentiles of the added samples of a latency, in milliseconds; sorts the samples. */
 struct replay_percentiles replay_report_percentiles(struct replay_report *report,
                                                     enum replay_latency latency);
 

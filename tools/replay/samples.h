@@ -33,7 +33,7 @@ void replay_samples_done(struct replay_samples *samples);
 /* Adds a value. ST_NO_MEMORY: the value is lost. */
 enum status replay_samples_add(struct replay_samples *samples, double value);
 
-/* Returns the percentiles so far; sorts the values. */
+/* Returns the percentiles of the added values; sorts the values. */
 struct replay_percentiles replay_samples_percentiles(struct replay_samples *samples);
 
 #endif

@@ -2,9 +2,9 @@
  * (perf_model.csv). A curve is for one model, hardware and tensor parallelism. Each point has the
  * medians of the times measured with one number of tokens. Between and beyond the points, times are
  * linear in the number of tokens. `cleave simulate` and `cleave plan` read curves on the main
- * thread, before they simulate; after that a curve is constant, and any thread may use it. The
- * caller owns the curve. This part does not read profiles: tools/plan/profile.h makes curves from a
- * profile. In these curves, the tokens of a decode step are the context of its one sequence. */
+ * thread; after that a curve is constant, and any thread may use it. The caller owns the curve.
+ * This part does not read profiles. In a curve made from a profile (tools/plan/profile.h), token_s
+ * is for decode steps of one sequence, whose tokens are the sequence's context. */
 #ifndef TOOLS_REPORT_COST_TABLE_H
 #define TOOLS_REPORT_COST_TABLE_H
 
@@ -31,9 +31,9 @@ struct cost_curve {
 enum status cost_table_read(const char *path, const char *model, const char *hardware,
                             uint32_t tensor_parallel, struct cost_curve *out, struct error *error);
 
-/* Returns the seconds that a batch of prompts of `tokens` tokens takes, at least a microsecond. */
+/* Returns the seconds of a batch of prompts with `tokens` tokens, at least a microsecond. */
 double cost_curve_prompts_s(const struct cost_curve *curve, double tokens);
-/* Returns the seconds that a decode step of `tokens` tokens takes, at least a microsecond. */
+/* Returns the seconds of a decode step with `tokens` tokens, at least a microsecond. */
 double cost_curve_decodes_s(const struct cost_curve *curve, double tokens);
 
 #endif

@@ -1,8 +1,8 @@
 /* csv: reads a CSV file row by row, so a file may be larger than memory. The first line that is not
  * empty is the header, with the names of the columns. Quoting is not supported: a field ends at a
- * comma. Only the first CSV_COLUMNS_MAX columns are read. Commands of tools/ use this part, each
- * struct on one thread at a time. The struct owns the file and its text. Traces have another reader
- * (tools/trace/). */
+ * comma. Columns after the first CSV_COLUMNS_MAX are ignored. Commands of tools/ use this part,
+ * each struct on one thread at a time. The struct owns the text that was read, and the file, except
+ * standard input. Traces have another reader (tools/trace/). */
 #ifndef TOOLS_REPORT_CSV_H
 #define TOOLS_REPORT_CSV_H
 

@@ -21,11 +21,10 @@ enum slo_measure { SLO_TTFT, SLO_TBT, SLO_E2E, SLO_MEASURES };
 
 #define SLO_QUANTILES 3 /* P50, P90 and P99. */
 
-/* The slowdowns of the requests so far. All fields are 0 at first, except `reference`. */
+/* The slowdowns of the requests that were added. At first all fields except `reference` are 0. */
 struct slo {
-    /* Curve of the idle machine; belongs to the caller. NULL = nothing is counted. */
+    /* Curve of the idle machine; belongs to the caller. NULL = slo_request_add does nothing. */
     const struct cost_curve *reference;
-    /* TTFT, TBT and E2E of the requests, each divided by the time on the idle machine. */
     struct quantiles slowdowns[SLO_MEASURES];
 };
 
@@ -46,7 +45,8 @@ void slo_request_add(struct slo *slo, uint32_t prompt_tokens, uint32_t output_to
 bool slo_request_is_below(const struct slo *slo, uint32_t prompt_tokens, uint32_t output_tokens,
                           double ttft_s, double tbt_s, double e2e_s,
                           const double limits[SLO_MEASURES]);
-/* Computes the slowdowns so far and compares them with slo_limits. */
+/* Computes the slowdowns of all added requests at P50, P90 and P99, and compares them with
+ * slo_limits. */
 void slo_result(const struct slo *slo, struct slo_result *out);
 
 #endif

@@ -15,7 +15,7 @@
 
 struct table {
     uint32_t columns; /* Columns of the table. */
-    uint32_t cells;   /* Cells filled so far. */
+    uint32_t cells;   /* Cells that are filled. */
     /* The cells, row by row; each row has `columns` cells. */
     char text[TABLE_ROWS_MAX * TABLE_COLUMNS_MAX][TABLE_CELL_BYTES];
 };

@@ -1,8 +1,8 @@
 /* event_heap: the events that are due in virtual time, as a binary heap. An event is a small number
  * (id) and has at most one due time: putting the event again moves it to the new time. Events with
  * equal times are returned in the order in which they were put. Memory grows only in
- * event_heap_reserve. A simulation owns its heap, and calls it on one thread. The heap does not
- * know what an event does. */
+ * event_heap_reserve. A simulation owns its heap, and calls the functions on one thread. The heap
+ * does not know what an event does. */
 #ifndef TOOLS_SIMULATE_EVENT_HEAP_H
 #define TOOLS_SIMULATE_EVENT_HEAP_H
 
@@ -23,7 +23,7 @@ struct event_heap {
     uint32_t *positions;
     uint32_t count;
     uint32_t capacity; /* Ids must be below this number. */
-    uint64_t serial;   /* Number of puts so far. */
+    uint64_t serial;   /* Number of puts. */
 };
 
 #define EVENT_HEAP_NONE UINT32_MAX
@@ -36,12 +36,12 @@ void event_heap_done(struct event_heap *heap);
 /* Allows ids below `capacity`. Returns ST_NO_MEMORY, with the heap unchanged, on failure. */
 enum status event_heap_reserve(struct event_heap *heap, uint32_t capacity);
 
-/* Makes event `id` due at `at_s`. If the event is in the heap already, moves it to this time. Here
- * and in event_heap_remove: requires that `id` is below the capacity. */
+/* Makes event `id` due at `at_s`. If the event is in the heap already, moves it to this time. */
 void event_heap_put(struct event_heap *heap, uint32_t id, double at_s);
 /* Cancels event `id`. Does nothing if the event is not due. */
 void event_heap_remove(struct event_heap *heap, uint32_t id);
-/* Stores the first event and leaves it in the heap. Returns false if the heap is empty. */
+/* Stores the event that is due first, which stays in the heap. Returns false if the heap is
+ * empty. */
 bool event_heap_first(const struct event_heap *heap, uint32_t *id_out, double *at_s_out);
 /* Removes the first event. Requires that the heap is not empty. */
 void event_heap_pop(struct event_heap *heap);

@@ -44,7 +44,7 @@ struct hardware {
  * no file is found, stores `path`. */
 void hardware_find(const char *path, char out[LIMIT_PATH_BYTES]);
 /* Reads the file into *out, which stays as it is on an error. Returns ST_INVALID if the file is
- * missing or wrong; the error names file, key and what was wanted. */
+ * missing or wrong; the error names the file, and says what is wrong. */
 enum status hardware_read(const char *path, struct hardware *out, struct error *error);
 
 #endif

@@ -1,7 +1,7 @@
 /* replay_log: reads a gateway's event log (events/event_text.h), gives the logged events to new
- * schedulers (one for each version of the model), and checks whether they make the logged
- * decisions. `cleave simulate` calls it on the main thread. This part simulates no machine and
- * prints nothing. */
+ * schedulers (one for each version of the model), and checks whether the schedulers make the logged
+ * decisions. `cleave simulate` calls the function on the main thread. The function owns the
+ * schedulers, simulates no machine and prints nothing. */
 #ifndef TOOLS_SIMULATE_REPLAY_LOG_H
 #define TOOLS_SIMULATE_REPLAY_LOG_H
 
@@ -16,7 +16,7 @@ struct replay_log_totals {
     uint64_t lines;     /* Lines of the log. */
     uint64_t starts;    /* Starts of gateways; each begins with new schedulers. */
     uint64_t events;    /* Lines with events, new options or more actions, given to a scheduler. */
-    uint64_t actions;   /* Actions that the log records in these lines. */
+    uint64_t actions;   /* Logged actions of the lines that `events` counts. */
     uint64_t routes;    /* Actions that route a request. */
     uint64_t refusals;  /* Actions that refuse a request. */
     uint64_t moves;     /* Actions that move a machine to another pool. */
@@ -36,9 +36,9 @@ struct replay_log_calls { /* What replay_log reports while it reads. */
 
 /* Reads `file` to its end. name: the file's name in errors. calls: NULL = do not report.
  * ST_INVALID: a line is not a line of an event log, names an impossible machine or request, or
- * contradicts earlier lines. An incomplete last line is no error. Other errors: ST_IO,
- * ST_NO_MEMORY, and options that the scheduler refuses. *out is set also after an error, unless
- * memory runs out at the start. */
+ * contradicts earlier lines. An incomplete last line is no error. ST_IO: the file cannot be read.
+ * ST_NO_MEMORY. Other errors are those of a scheduler that refuses its options. *out is set also
+ * after an error, unless memory runs out at the start. */
 enum status replay_log(FILE *file, const char *name, const struct replay_log_calls *calls,
                        struct replay_log_totals *out, struct error *error);
 

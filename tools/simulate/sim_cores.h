@@ -21,8 +21,8 @@ struct sim_cores_work {
     double busy_slowdown; /* ≥ 1: slowdown when other machines compute on all other cores. */
     uint32_t layers;      /* ≥ 1: number of layers, equally long. */
     bool prompts;         /* True: the batch has prompt tokens. False: only decodes. */
-    /* Length of the batch's turns. 0 = the length for sim_cores_init, SCHED_DECODE_TURNS times as
-     * long for a batch without prompts. */
+    /* Length of the batch's turns. 0 = turn_ms of sim_cores_init; SCHED_DECODE_TURNS times this
+     * for a batch without prompts. */
     double turn_s;
 };
 
@@ -70,8 +70,7 @@ void sim_cores_batch_end(struct sim_cores *c, uint32_t machine, double now_s);
  * machines. */
 bool sim_cores_due(const struct sim_cores *c, uint32_t machine, double *at_s);
 /* Call this function at the time that sim_cores_due stored. Returns true if the batch is computed:
- * then call sim_cores_batch_end. Returns false if only the turn is over: the machine waits for the
- * next turn. */
+ * then call sim_cores_batch_end. False = the turn is over, and the machine waits for the next. */
 bool sim_cores_turn_end(struct sim_cores *c, uint32_t machine, double now_s);
 
 #endif

@@ -1,17 +1,17 @@
 /* sim_cost: how long a machine takes for a batch. The times come from a table (cost_table.h), where
  * they depend on the number of tokens, or from a profile (profile/profile.h), where they also
  * depend on context and stage. The struct owns nothing. sim_host.h fills the struct before a
- * simulation; after that it is constant, and any thread may read it. The functions know no queues,
- * blocks or shared cores. */
+ * simulation; after that the struct is constant, and any thread may read it. The functions know no
+ * queues, blocks or shared cores. */
 #ifndef TOOLS_SIMULATE_SIM_COST_H
 #define TOOLS_SIMULATE_SIM_COST_H
 
 #include "profile/profile.h"
 #include "tools/report/cost_table.h"
 
-/* Time between two batches of a machine with one stage, which a profile does not contain: receiving
- * and sending tokens, choosing the next batch, waking threads. Measured: at 311 decode steps per
- * second, the engine computes for 99.1 % of the time. */
+/* Time between two batches of a machine with one stage: receiving and sending tokens, choosing the
+ * next batch, waking threads. A profile does not contain this time. Measured: at 311 decode steps
+ * per second, the engine computes for 99.1 % of the time. */
 #define SIM_COST_BATCH_S 30e-6
 
 /* A stage, whose layers are on each of its replicas. */
@@ -34,7 +34,7 @@ struct sim_cost {
     const struct profile_device *busy_device;
     /* Weights by which the replicas of a stage share the requests, indexed like `devices`. */
     uint32_t speeds[LIMIT_STAGE_PROCESSES];
-    uint32_t layer_count;    /* ≥ 1: number of pieces in which KV is sent. */
+    uint32_t layer_count;    /* Layers of the model, ≥ 1. */
     uint64_t kv_layer_bytes; /* KV bytes of a token in one layer. */
     /* KV bytes of a token in a block, which has the layers of one layer group. */
     uint64_t kv_block_token_bytes;
@@ -42,9 +42,9 @@ struct sim_cost {
     uint32_t windowed_layers;   /* Number of layers with a window. */
 };
 
-/* Returns the seconds that a replica of a stage computes for the batch; with a profile and one
- * stage, including SIM_COST_BATCH_S. With a table, a batch of prompts and decodes takes 1.1 times
- * as long as prompts with equally many tokens. */
+/* Returns the seconds that a replica of a stage computes for the batch. With a profile and one
+ * stage, SIM_COST_BATCH_S is included. With a table, a batch of prompts and decodes takes 1.1 times
+ * as long as a batch of prompts with this number of tokens. */
 double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, uint32_t replica,
                         const struct profile_work *work);
 /* Returns the slowdown (≥ 1) of the batch while other machines compute on all other cores; 1 if the

@@ -20,8 +20,7 @@ struct sim_host {
     /* Size of the KV memory in tokens of one layer group. A token of a request needs room in each
      * layer group (common/layer_groups.h). */
     uint64_t kv_tokens;
-    /* Number of ranks that each hold the whole KV (profile->model.kv_copied); 0 or 1 = the KV is in
-     * the machine's memory once. */
+    /* Number of ranks that each hold the whole KV; 0 or 1 = the machine holds the KV once. */
     uint32_t kv_copies;
     /* Rate of KV in each direction, to machines on the same host; 0 = KV takes no time. */
     double link_bytes_per_s;
@@ -79,8 +78,7 @@ enum status sim_hosts_add_kind(struct sim_hosts *hosts, uint32_t count, enum poo
 const struct profile_device *sim_hosts_device(const struct profile *profile,
                                               const struct hardware *hardware, struct error *error);
 
-/* Returns the tokens of the longest request that fits at least one of the machines, at most
- * LIMIT_CONTEXT_TOKENS. */
+/* Returns the tokens of the longest request that fits a machine, at most LIMIT_CONTEXT_TOKENS. */
 uint32_t sim_hosts_context_tokens(const struct sim_hosts *hosts, const struct config *config);
 
 /* The link over which a machine writes KV to another machine. */
@@ -92,8 +90,7 @@ struct sim_link {
 /* Returns the link between two machines. Between hosts, this is the profile's link between the two
  * hosts, limited by the rates of hardware files. On one host, or if the profile has no such link,
  * the rate is that of the slower machine (0 if machine `from` has no rate), and the latency that of
- * machine `from`. The rate is divided by the number of copies that machine `to` stores
- * (kv_copies). */
+ * machine `from`. The rate is divided by the copies that machine `to` stores (kv_copies). */
 struct sim_link sim_hosts_link(const struct sim_hosts *hosts, uint32_t from, uint32_t to);
 
 /* Frees the splits and closes the profile. */

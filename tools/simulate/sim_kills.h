@@ -1,6 +1,6 @@
 /* sim_kills: reads a list of failures: a CSV file with the columns `time_s` (seconds since the
- * start of the trace) and `machine` (the machine's name). `cleave simulate` calls it on the main
- * thread, and owns the list. This part does not simulate the failures (sim_run.h does). */
+ * start of the trace) and `machine` (the machine's name). `cleave simulate` owns the list, and
+ * calls the function on the main thread. The failures are simulated by sim_run.h, not here. */
 #ifndef TOOLS_SIMULATE_SIM_KILLS_H
 #define TOOLS_SIMULATE_SIM_KILLS_H
 

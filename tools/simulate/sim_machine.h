@@ -2,9 +2,10 @@
  * (sched_machine) and the server's policy for KV blocks (sched_memory), and simulates their
  * effects: the number of free blocks, and the batches in flight through the machine's stages. A
  * simulation (sim_run.h) owns its machines, calls them on one thread and passes the virtual time. A
- * callback may remove tasks, keep or forget KV, and call sim_machine_mixed_set; it must not add
- * tasks, grant blocks, or begin or end a batch. Not simulated here: quarantine, transfers of KV
- * (sim_run_kv.c), and shared cores (sim_cores.h). */
+ * *task* is a reservation, a prompt or a copy of KV on the machine. A callback may remove tasks,
+ * keep or forget KV, and call sim_machine_mixed_set. A callback must not add tasks, grant blocks,
+ * or begin or end a batch. Not simulated here: quarantine, transfers of KV (sim_run_kv.c), and
+ * shared cores (sim_cores.h). */
 #ifndef TOOLS_SIMULATE_SIM_MACHINE_H
 #define TOOLS_SIMULATE_SIM_MACHINE_H
 
@@ -26,27 +27,26 @@ struct sim_chunk {
     double end_s;   /* When the chunk's batch ended. */
 };
 
-/* What a machine reports. machine: the machine's index. request: the number that the caller gave
- * to the request. */
+/* What a machine reports. machine: the machine's index. request: the caller's number. */
 struct sim_machine_calls {
-    /* The request's reservation has its blocks. cached: number of first tokens whose KV the machine
-     * had already. */
+    /* The request's reservation got its blocks. cached: first tokens whose KV the machine had. */
     void (*reserved)(void *self, uint32_t machine, uint32_t request, uint32_t cached);
-    /* The request's prompt or decode is in a batch for the first time. cached: number of the
-     * prompt's first tokens that are not computed, because the machine had their KV. */
+    /* A batch contains a prompt task, or a reservation task, for the first time. cached: number of
+     * the prompt's first tokens that are not computed, because the machine had their KV. */
     void (*began)(void *self, uint32_t machine, uint32_t request, uint32_t cached);
     /* A batch with a chunk of the request's prompt has ended. */
     void (*chunk_done)(void *self, uint32_t machine, const struct sim_chunk *chunk);
     /* A decode step has generated one more token of the request. */
     void (*decoded)(void *self, uint32_t machine, uint32_t request);
-    /* A decode step has checked drafted tokens, and accepted the first `accepted` of them. */
+    /* A decode step has checked `checked` drafted tokens of an answer, and accepted the first
+     * `accepted` tokens of this draft. */
     void (*drafted)(void *self, uint32_t checked, uint32_t accepted);
     /* The request has lost its reservation. decoding: true = the request decoded, and an answer
-     * that grew needed blocks; false = the reservation awaited KV, and was given up to break a
-     * deadlock between machines. */
+     * needed more blocks; false = the reservation awaited KV, and was given up to break a deadlock
+     * between machines. */
     void (*preempted)(void *self, uint32_t machine, uint32_t request, bool decoding);
-    /* Only with options.prefixes: returns a number for each full span of the request's prompt and
-     * answer (sim_pool.h), valid until the request ends. */
+    /* Only with options.prefixes: returns an array with a number for each full span of the
+     * request's prompt and answer (sim_pool.h), valid until the request ends. */
     const uint32_t *(*contents)(void *self, uint32_t request);
     /* Only with options.prefix_step > 0: a prefix has entered the machine's prefix cache, or has
      * left it (struct kv_prefix_listener). */
@@ -55,10 +55,10 @@ struct sim_machine_calls {
 
 struct sim_machine_options {
     const struct sim_host *host;
-    const struct config *config; /* Only scheduler/, kv/ and slo/ are used. */
-    uint32_t index;              /* The machine's index in the cluster. */
-    /* A mixed machine keeps blocks free for a prompt of this many tokens, but at most half of its
-     * blocks. */
+    const struct config *config;
+    uint32_t index; /* The machine's index in the cluster. */
+    /* A mixed machine keeps blocks free for a prompt of context_tokens tokens, but at most half of
+     * its blocks. */
     uint32_t context_tokens;
     const struct sim_machine_calls *calls;
     void *self;        /* First argument of the calls. */
@@ -71,9 +71,8 @@ struct sim_machine_options {
     uint32_t prefix_step; /* Spans from one reported prefix to the next; 0 = report no prefixes. */
 };
 
-/* Opens a machine in its home pool. Returns ST_NO_MEMORY, or another error if the stages make no
- * valid paths (scheduler/paths.h), if the scheduler refuses its options, or if options.prefixes is
- * set and the machine has no blocks. */
+/* Opens a machine in its home pool. Returns ST_NO_MEMORY, or an error of sched_paths_open,
+ * sched_machine_open, sched_memory_open or sim_pool_open. */
 enum status sim_machine_open(const struct sim_machine_options *options, struct sim_machine **out);
 void sim_machine_close(struct sim_machine *m); /* NULL is fine. */
 
@@ -93,8 +92,7 @@ struct sim_reserve {
     sim_cache_id kept; /* Blocks of the kept tokens (struct sim_kept); 0 = none. */
 };
 
-/* Adds a reservation to the queue. Returns ST_NO_RESOURCE if the table of reservations is full,
- * ST_NO_MEMORY. */
+/* Adds a reservation to the queue. ST_NO_RESOURCE: no slot is free. ST_NO_MEMORY. */
 enum status sim_machine_reserve(struct sim_machine *m, const struct sim_reserve *reserve,
                                 sched_slot *slot_out);
 /* A prompt that is computed on the machine. */
@@ -104,24 +102,21 @@ struct sim_prompt {
     /* Number of first tokens whose KV the machine has kept; < tokens. With options.prefixes,
      * ignored if `reserved` is SCHED_NO_SLOT. */
     uint32_t cached;
-    /* Blocks of the kept tokens (struct sim_kept); 0 = none. Used only if `reserved` is
-     * SCHED_NO_SLOT. */
+    /* Blocks of the kept tokens; 0 = none. Used only if `reserved` is SCHED_NO_SLOT. */
     sim_cache_id kept;
-    /* Slot of the request's reservation if the request also decodes on this machine; SCHED_NO_SLOT
-     * = it decodes on another machine, or not at all. */
+    /* Slot of the request's reservation on this machine; SCHED_NO_SLOT = decodes elsewhere. */
     sched_slot reserved;
     struct sched_rank rank;
 };
 
-/* Adds a prompt to the queue. Returns ST_NO_RESOURCE if the table of prompts is full,
- * ST_NO_MEMORY. */
+/* Adds a prompt to the queue. ST_NO_RESOURCE: no slot is free. ST_NO_MEMORY. */
 enum status sim_machine_prompt(struct sim_machine *m, const struct sim_prompt *prompt,
                                sched_slot *slot_out);
 /* Begins to decode the request of the reservation in `slot`. Requires that the request's KV has
  * arrived. tokens_left: tokens left to generate. */
 void sim_machine_decode(struct sim_machine *m, sched_slot slot, uint32_t tokens_left);
-/* Removes a task (a reservation, a prompt or a copy). Frees the task's blocks and slot, at the
- * latest when the batches in flight that contain the task have ended. */
+/* Removes a task. Frees the task's blocks and slot, at the latest when all batches in flight that
+ * contain the task have ended. */
 void sim_machine_remove(struct sim_machine *m, sched_slot slot);
 
 /* ---- KV that stays in the prefix cache ---- */
@@ -156,19 +151,19 @@ bool sim_machine_copy(struct sim_machine *m, uint32_t request, uint32_t tokens, 
 uint32_t sim_machine_copy_cached(const struct sim_machine *m, sched_slot slot);
 
 /* Returns how many of the first `spans` spans of `contents` are in the prefix cache; 0 also if
- * memory runs out. Here and in sim_machine_prefix_add: requires options.prefixes, and that no layer
- * has a window. */
+ * memory runs out. Requires options.prefixes, and that no layer has a window. */
 uint32_t sim_machine_prefix_spans(struct sim_machine *m, const uint32_t *contents, uint32_t spans);
 /* Adds the first `spans` spans of `contents` to the prefix cache, as far as blocks are available.
- * Returns false if memory runs out. */
+ * Requirements are those of sim_machine_prefix_spans. Returns false if memory runs out. */
 bool sim_machine_prefix_add(struct sim_machine *m, const uint32_t *contents, uint32_t spans);
-/* Returns the microseconds of one prompt token, as measured so far; 0 = not known. */
+/* Returns the measured microseconds of one prompt token; 0 = not known. */
 double sim_machine_prompt_token_us(const struct sim_machine *m);
 
-/* After an event the caller calls sim_machine_grant, then sim_machine_start until it returns false,
- * then sim_machine_deadlock_break. */
+/* After each event of the machine, call sim_machine_grant, then sim_machine_start until it returns
+ * false, then sim_machine_deadlock_break. */
 
-/* Gives blocks to answers that grow, then to the reservations that are next. */
+/* Gives blocks to answers that need more, and preempts decodes if blocks are short. Then gives
+ * blocks to the reservations that are next. */
 void sim_machine_grant(struct sim_machine *m, double now_s);
 /* Begins the next batch, and stores its work for sim_cores_batch_begin. Returns false if there is
  * no batch to begin. steps_s: sim_cores_steps_s of the machine; 0 = the machine shares no cores. */
@@ -177,19 +172,16 @@ bool sim_machine_start(struct sim_machine *m, double now_s, double steps_s,
 /* Gives up a reservation that awaits its KV, if machines may wait for each other in a circle
  * (sched_memory_deadlock_victim). */
 void sim_machine_deadlock_break(struct sim_machine *m);
-/* Returns when the next batch in flight ends. Requires a batch in flight, and a machine that shares
- * no cores. */
+/* Returns when the next batch ends. Requires a batch in flight, and cores that are not shared. */
 double sim_machine_due_s(const struct sim_machine *m);
 /* Ends the batch in flight that ends next. */
 void sim_machine_batch_end(struct sim_machine *m, double now_s);
 /* Returns the number of batches in flight. */
 uint32_t sim_machine_in_flight(const struct sim_machine *m);
 
-/* The current use of a machine. */
+/* The use of a machine. A device also counts as busy while its batch waits for shared cores. */
 struct sim_machine_use {
-    /* Share of the devices that is busy with prompts. Here and in `decode`, devices are also busy
-     * while their batch waits for shared cores. */
-    double prompt;
+    double prompt;  /* Share of the devices that is busy with prompts. */
     double decode;  /* Share of the devices that is busy with decodes. */
     double kv;      /* Share of the KV memory that is held. */
     uint32_t batch; /* Requests in the batches in flight. */

@@ -33,7 +33,7 @@ enum sim_task_state {
     TASK_STATE_COUNT
 };
 
-/* A task: a request's prompt, or its reservation with its decode. */
+/* A task: a request's prompt, its reservation with its decode, or a copy (TASK_RESERVE). */
 struct sim_task {
     uint8_t kind;       /* enum sim_task_kind. */
     uint8_t state;      /* enum sim_task_state. */
@@ -41,7 +41,7 @@ struct sim_task {
     uint32_t in_flight; /* Batches in flight that contain the task. */
     /* Prompts: blocks that the prompt takes when it begins; 0 = its reservation has the blocks. */
     uint32_t blocks_to_take;
-    /* Reservations: tokens whose KV is stored. Prompts: tokens cached at the start. */
+    /* Reservations: tokens whose KV the next decode reads. Prompts: tokens cached at the start. */
     uint32_t tokens;
     uint32_t path;           /* Index of the path that the task's batches go through. */
     uint32_t prompt_tokens;  /* Tokens of the prompt, or of the copy. */
@@ -62,11 +62,9 @@ struct sim_flight {
     double used_s;        /* Computing time of all stages. */
     uint32_t prompt_rows; /* Prompt tokens of the batch. */
     uint32_t decodes;     /* Tokens of the batch that are computed for decodes, with drafts. */
-    /* Share of the machine's devices that the batch's prompts keep busy on average. Set only with
-     * options.use_recorded. */
+    /* Mean share of the devices that prompts keep busy; set only with options.use_recorded. */
     double prompt_use;
-    /* Share of the devices that the batch's decodes keep busy on average. Set only with
-     * options.use_recorded. */
+    /* Mean share of the devices that decodes keep busy; set only with options.use_recorded. */
     double decode_use;
     struct sched_batch batch;
 };
@@ -77,13 +75,12 @@ struct sim_machine {
     struct sched_memory *memory; /* Policy for the blocks of reservations. */
     uint32_t block_tokens;       /* kv/block_tokens. */
     uint32_t block_count;        /* Number of blocks of the KV memory. */
-    /* The blocks by their ids, if requests share prefixes; NULL = blocks are only counted, in
-     * `cache`. */
+    /* The blocks by their ids, if requests share prefixes; NULL = `cache` counts the blocks. */
     struct sim_pool *pool;
     struct sim_holding *holdings; /* [SIM_SLOTS]: the blocks of each task; NULL without `pool`. */
     uint32_t pinned_count;        /* Entries of `pinned` in use. */
     sched_slot pinned[LIMIT_BATCH_SEQUENCES]; /* Prompts that sim_kv_prompts_pin has pinned. */
-    struct sim_cache cache;                   /* The free blocks, and the KV in them. */
+    struct sim_cache cache;                   /* Without `pool`: free blocks, and KV in them. */
     uint32_t prompt_holders;                  /* Prompts that hold blocks. */
     struct sched_paths paths;
     double free_s[LIMIT_STAGE_PROCESSES]; /* When each replica of each stage is free. */
@@ -111,7 +108,7 @@ void sim_flight_use_set(const struct sim_machine *m, struct sim_flight *flight,
                         const struct profile_work *work, double now_s);
 /* Sets how many drafted tokens the next step of a decode checks. */
 void sim_draft_set(struct sim_machine *m, sched_slot slot);
-/* Gives blocks to answers that grow, and preempts decodes if blocks are short. */
+/* Gives blocks to answers that need more, and preempts decodes if blocks are short. */
 void sim_machine_grow(struct sim_machine *m);
 
 /* ---- sim_machine_kv.c ---- */
@@ -126,11 +123,9 @@ uint32_t sim_kv_available(const struct sim_machine *m);
  * local prompt, which uses the blocks of its reservation. Returns ST_NO_MEMORY on failure. */
 enum status sim_kv_task_open(struct sim_machine *m, sched_slot slot, uint32_t spans_max,
                              uint32_t keep);
-/* Asks sched_memory to grant the reservation its blocks, and takes them. Returns false if the
- * reservation must wait. */
+/* Takes the reservation's blocks if sched_memory grants them. False = the reservation must wait. */
 bool sim_kv_reservation_grant(struct sim_machine *m, sched_slot slot);
-/* Asks sched_memory to grant a copy its blocks, and takes them. Returns false if the copy is
- * refused. */
+/* Takes a copy's blocks if sched_memory grants them. False = the copy is refused. */
 bool sim_kv_copy_grant(struct sim_machine *m, sched_slot slot);
 /* Takes the blocks of one more span of an answer. */
 void sim_kv_answer_grow(struct sim_machine *m, sched_slot slot);

@@ -1,7 +1,7 @@
-/* sim_pool: the KV blocks of a simulated machine by their ids, in the pool and the prefix cache of
- * the server (kvcache/). A simulated machine owns the pool if requests share prefixes; otherwise it
- * only counts blocks (sim_cache.h). All calls are made on the thread of the simulation. This part
- * knows no requests, and decides nothing about memory: the caller asks scheduler/memory.h first.
+/* sim_pool: the server's block pool and prefix cache (kvcache/) in a simulated machine whose
+ * requests share prefixes. A machine whose requests share no prefixes only counts its blocks
+ * (sim_cache.h). The machine owns the pool, and calls the functions on the thread of the
+ * simulation. This part decides nothing about memory: the caller asks scheduler/memory.h first.
  *
  * A simulated request has no tokens. Instead, a number stands for the tokens of each span of the
  * request (common/layer_groups.h); the functions below call these numbers `contents`. Two requests
@@ -13,7 +13,7 @@
 
 struct sim_pool;
 
-/* The blocks of one task. A struct of zeros = no task. */
+/* The blocks of one task (sim_machine.h). A struct of zeros = no task. */
 struct sim_holding {
     kv_owner_id owner;              /* Owner of the blocks that are not in the cache. */
     struct kv_tables tables;        /* The blocks of each span. */
@@ -29,16 +29,14 @@ enum status sim_pool_open(uint32_t block_count, uint32_t block_tokens,
 /* Requires that no task holds blocks. NULL is fine. */
 void sim_pool_close(struct sim_pool *pool);
 
-/* Returns the number of blocks that can be taken: free blocks, and cached blocks that no task
- * reads. */
+/* Returns the number of blocks that are free, or cached and read by no task. */
 uint32_t sim_pool_available(const struct sim_pool *pool);
 
 /* Opens a holding without blocks. spans_max: most spans of the task. keep: number of spans that a
  * group with a window keeps (layer_groups_spans_kept). Returns ST_NO_MEMORY on failure. */
 enum status sim_holding_open(struct sim_pool *pool, uint32_t spans_max, uint32_t keep,
                              struct sim_holding *out);
-/* Ends the reading of the cache, and frees the tables and the blocks that are not in the cache. A
- * struct of zeros is fine. */
+/* Ends reading, and frees the tables and the blocks not in the cache. A struct of zeros is fine. */
 void sim_holding_close(struct sim_pool *pool, struct sim_holding *holding);
 
 /* Begins to read the longest cached chain of at most spans_max spans of `contents`. window_first:
@@ -47,11 +45,11 @@ void sim_holding_pin(struct sim_pool *pool, struct sim_holding *holding, const u
                      uint32_t spans_max, uint32_t window_first);
 /* Ends the reading of the cache. Requires a holding without blocks. */
 void sim_holding_unpin(struct sim_pool *pool, struct sim_holding *holding);
-/* Takes the blocks of the spans from holding->spans to spans - 1. Requires that enough blocks are
- * available. */
+/* Takes blocks for further spans, until the holding has `spans` spans. Blocks that the holding
+ * reads from the cache are not taken. Requires that enough blocks are available. */
 void sim_holding_take(struct sim_pool *pool, struct sim_holding *holding, uint32_t spans);
-/* Ends the reading of the cached blocks of layers with a window, if all these blocks are before
- * window_first: the first span that the next token reads in these layers. */
+/* Ends the reading of cached blocks of layers with a window, once the window has passed all of
+ * these blocks. window_first: first span that the next token reads in layers with a window. */
 void sim_holding_window_move(struct sim_pool *pool, struct sim_holding *holding,
                              uint32_t window_first);
 /* Adds the first `spans` spans to the cache; in layers with a window, only the spans from

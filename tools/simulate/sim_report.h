@@ -1,8 +1,7 @@
-/* sim_report: the results of a simulation: each request as a row of a CSV file, and the sums as a
- * table and as JSON. Memory does not grow with the number of requests. Equal simulations write
- * equal bytes. `cleave simulate` and `cleave plan` own the struct, which one thread at a time may
- * use. sim_run adds the requests; a caller of splitwise_run adds them itself. This part draws no
- * pictures (simulate_html.h does). */
+/* sim_report: the results of a simulation: a row of a CSV file for each request, and sums over the
+ * requests as a table and as JSON. Memory does not grow with the number of requests. `cleave
+ * simulate` and `cleave plan` own the struct, which one thread at a time may use. sim_run adds the
+ * requests; splitwise_run does not: its caller adds them. This part draws no pictures. */
 #ifndef TOOLS_SIMULATE_SIM_REPORT_H
 #define TOOLS_SIMULATE_SIM_REPORT_H
 
@@ -14,35 +13,32 @@
 
 enum sim_outcome { SIM_DONE, SIM_REFUSED, SIM_FAILED, SIM_OUTCOMES };
 
-/* How one request ended. */
+/* How one request ended. The times ttft_s to transfer_s are set only if the request is done. */
 struct sim_result {
     const struct sim_arrival *arrival;
     enum sim_outcome outcome;
-    /* Time from arrival to first token. ttft_s, tbt_s, e2e_s, queue_s and transfer_s are set only
-     * if the request is done. */
-    double ttft_s;
+    double ttft_s;           /* Time from arrival to first token. */
     double tbt_s;            /* Mean time between tokens; 0 = the answer has one token. */
     double e2e_s;            /* Time from arrival to end. */
     double queue_s;          /* Time from arrival until the prompt began. */
-    double transfer_s;       /* Last attempt: time from its first token until KV has arrived. */
+    double transfer_s;       /* Last attempt: from its first token until all KV has arrived. */
     uint32_t prompt_machine; /* Machine of the prompt in the last attempt; UINT32_MAX = none. */
     uint32_t token_machine;  /* Machine for decoding in the last attempt; UINT32_MAX = none. */
     uint32_t preempted;      /* Number of preemptions of the request. */
     uint32_t restarted;      /* Number of restarts after a machine failed. */
-    double gap_s;            /* Longest time between two tokens of the request so far. */
-    /* Tokens of the prompt, and of the answer so far, that were computed in attempts after restarts
-     * and preemptions. */
+    double gap_s;            /* Longest time between two consecutive tokens of the answer. */
+    /* Tokens of prompt and earlier answer, computed in attempts after a restart or preemption. */
     uint64_t recomputed_tokens;
-    /* Tokens of the prompt, and of the answer so far, whose KV the prompt machine had in attempts
-     * after restarts and preemptions. */
+    /* Tokens that were not computed again, because the prompt machine had their KV. */
     uint64_t reused_tokens;
     uint64_t checkpoint_tokens; /* Reused tokens whose KV was in a checkpoint. */
 };
 
+/* The fields of type struct quantiles are over requests that are done. */
 struct sim_report {
     FILE *rows; /* The CSV file; NULL = none. */
-    /* Rows have only the four columns that the Splitwise simulator writes, and queue, transfer, gap
-     * and pause are not counted. */
+    /* Rows have only the four columns that the Splitwise simulator writes, and the fields queue,
+     * transfer, gap and pause stay empty. */
     bool four_columns;
     uint64_t outcomes[SIM_OUTCOMES]; /* Requests with each outcome. */
     uint64_t prompt_tokens;          /* Sum over the requests that are done. */
@@ -54,19 +50,20 @@ struct sim_report {
     uint64_t reused_tokens;          /* Sum over all requests. */
     uint64_t checkpoint_tokens;      /* Sum over all requests. */
     double last_s;                   /* End of the last request that is done. */
-    /* TTFT. All quantiles of this struct are over requests that are done. */
-    struct quantiles ttft;
-    struct quantiles tbt;      /* TBT of answers with more than one token. */
-    struct quantiles e2e;      /* E2E. */
-    struct quantiles queue;    /* sim_result.queue_s. */
-    struct quantiles transfer; /* sim_result.transfer_s of requests on two machines. */
-    struct quantiles gap;      /* Longest gaps of answers with more than one token. */
-    struct quantiles pause;    /* Longest gaps of restarted answers with more than one token. */
-    /* Limits of the slowdowns of TTFT, TBT and E2E. A request below all limits is good. The caller
-     * may set them, with slo.reference, after opening; 0 = good requests are not counted. */
+    struct quantiles ttft;           /* TTFT. */
+    struct quantiles tbt;            /* TBT of answers with more than one token. */
+    struct quantiles e2e;            /* E2E. */
+    struct quantiles queue;          /* sim_result.queue_s. */
+    struct quantiles transfer;       /* sim_result.transfer_s of requests on two machines. */
+    struct quantiles gap;            /* Longest gaps of answers with more than one token. */
+    struct quantiles pause; /* Longest gaps of restarted answers with more than one token. */
+    /* Limits of the slowdowns of TTFT, TBT and E2E, which the caller may set after opening. Without
+     * a limit of TTFT (0), or without slo.reference, `good` stays 0. */
     double good_below[SLO_MEASURES];
-    uint64_t good;  /* Number of good requests. */
-    struct slo slo; /* The caller may set slo.reference after opening; NULL = nothing is counted. */
+    uint64_t good; /* Requests that are done, with all three slowdowns below good_below. */
+    /* Slowdowns of the requests that are done. The caller may set slo.reference after opening; NULL
+     * = no slowdowns. */
+    struct slo slo;
 };
 
 /* Begins an empty report. path: the CSV file; NULL = none. four_columns: see struct sim_report.

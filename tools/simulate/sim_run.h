@@ -2,8 +2,8 @@
  * machines with the machine-level scheduler (sim_machine.h), transfers of KV that share links,
  * failures of machines, moves of machines to other pools, and checkpoints of answers. Requests
  * share prefixes if the trace has hash ids and kv/prefix_cache is on. `cleave simulate` and `cleave
- * plan` call it, on any thread: a run owns all its state and uses virtual time only. Not simulated:
- * HTTP and text, API keys, several gateways. */
+ * plan` call sim_run, on any thread: a run owns all its state and uses virtual time. For example,
+ * HTTP, API keys and several gateways are not simulated. */
 #ifndef TOOLS_SIMULATE_SIM_RUN_H
 #define TOOLS_SIMULATE_SIM_RUN_H
 
@@ -51,14 +51,15 @@ struct sim_host_totals {
 };
 
 struct sim_run_totals {
-    uint64_t events;              /* Events of the simulation, without arrivals. */
-    uint64_t moves;               /* Moves of machines to another pool. */
-    uint32_t open_max;            /* Most requests that were open at the same time. */
-    double last_s;                /* Virtual time of the end. */
-    uint64_t copies;              /* Checkpoints that were written (kv/checkpoint). */
-    uint64_t copied_bytes;        /* KV bytes of these checkpoints. */
-    bool prefixes;                /* Requests share prefixes, and machines have prefix caches. */
-    uint64_t prefix_query_tokens; /* Only with `prefixes`: tokens of prompts that began. */
+    uint64_t events;       /* Events of the simulation, without arrivals. */
+    uint64_t moves;        /* Moves of machines to another pool. */
+    uint32_t open_max;     /* Most requests that were open at the same time. */
+    double last_s;         /* Virtual time of the end. */
+    uint64_t copies;       /* Copies of KV that were written for checkpoints. */
+    uint64_t copied_bytes; /* KV bytes of the copies for checkpoints. */
+    bool prefixes;         /* Requests share prefixes, and machines have prefix caches. */
+    /* Only with `prefixes`: tokens of prompts that began, in all attempts. */
+    uint64_t prefix_query_tokens;
     /* The part of prefix_query_tokens that was found in the machines' prefix caches. */
     uint64_t prefix_hit_tokens;
     uint64_t draft_tokens;                 /* Drafted tokens that steps have checked. */
@@ -70,9 +71,8 @@ struct sim_run_totals {
 /* Runs the whole trace, and adds each request to `report`; requests that would never end are added
  * as failed. A request that is larger than any machine is not added but rejected
  * (sim_trace_reject). Returns the errors of the trace and of sim_machine_open. ST_INVALID: a
- * request is rejected, and the trace does not skip wrong rows. ST_NO_RESOURCE: a machine has more
- * than LIMIT_MACHINE_REQUESTS / 2 prompts or reservations. ST_IO: `events` cannot be written.
- * ST_NO_MEMORY. */
+ * request is rejected, and the trace does not skip wrong rows. ST_NO_RESOURCE: a machine has no
+ * free slot for a prompt or a reservation. ST_IO: `events` cannot be written. ST_NO_MEMORY. */
 enum status sim_run(const struct sim_run_options *options, struct sim_trace *trace,
                     struct sim_report *report, struct sim_run_totals *out, struct error *error);
 

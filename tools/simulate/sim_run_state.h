@@ -3,7 +3,7 @@
  * sim_run_requests.c the steps of a request, sim_run_kv.c the transfers of KV and the KV that
  * machines keep, sim_run_copies.c the checkpoints, sim_run_prefixes.c the prefixes that requests
  * share, sim_run_tiers.c the tiers below the machines' memory. sim_run owns the state; all
- * functions run on its thread. Other parts use sim_run.h. */
+ * functions run on the thread of sim_run. Other parts use sim_run.h. */
 #ifndef TOOLS_SIMULATE_SIM_RUN_STATE_H
 #define TOOLS_SIMULATE_SIM_RUN_STATE_H
 
@@ -21,9 +21,9 @@
  *             +-------------------------------------------+  DECODING <- TRANSFERRING
  *
  * from each state after ARRIVED to ARRIVED, when the request has lost its machine or its blocks,
- * and from each other state to FREE, when the request ends. The event of the request's slot ends
- * RESERVE_SENT, PREFILL_SENT and TRANSFERRING. It also ends a new request that is RESERVING for too
- * long (scheduler/queue_ms). */
+ * and from each state except FREE to FREE, when the request ends. The event of the request's slot
+ * ends RESERVE_SENT, PREFILL_SENT and TRANSFERRING, and ends a new request that is RESERVING for
+ * too long (scheduler/queue_ms). */
 enum run_request_state {
     RUN_FREE,    /* No request uses the slot. */
     RUN_ARRIVED, /* Waits until the scheduler routes it. */
@@ -114,7 +114,7 @@ struct run_request {
     /* This attempt: tokens of the prompt, including the answer's tokens of earlier attempts. */
     uint32_t attempt_prompt_tokens;
     uint32_t answer_tokens_before; /* Tokens of the answer when this attempt began. */
-    uint32_t answer_tokens;        /* Tokens of the answer so far. */
+    uint32_t answer_tokens;        /* Tokens of the answer that were generated. */
     uint32_t prompt_machine;       /* SCHED_NO_MACHINE = not routed yet. */
     uint32_t token_machine;        /* SCHED_NO_MACHINE = none. */
     sched_slot prompt_slot;        /* Slot of the prompt on prompt_machine; SCHED_NO_SLOT = none. */
@@ -128,7 +128,7 @@ struct run_request {
     double prompt_end_s;   /* When this attempt's first token was generated. */
     double transfer_s;     /* See struct sim_result. */
     double token_s;        /* When the request's latest token was generated. */
-    double gap_s;          /* Longest time between two of the request's tokens. */
+    double gap_s;          /* See struct sim_result. */
     uint64_t recomputed_tokens; /* See struct sim_result. */
     uint64_t reused_tokens;     /* See struct sim_result. */
     uint64_t checkpoint_tokens; /* See struct sim_result. */
@@ -144,7 +144,7 @@ struct run_request {
     struct run_held held;
     /* The scheduler's latest decision for the request, until the outcome is logged. */
     struct event_decision decision;
-    uint32_t *contents; /* A number for each full span (struct sim_pool); NULL without prefixes. */
+    uint32_t *contents; /* A number for each full span (sim_pool.h); NULL without prefixes. */
     /* A machine loads KV of the request from a tier; the event of the slot ends the load. */
     bool load_pending;
     uint32_t load_end; /* Number of first spans that the machine will have after the load. */
@@ -166,9 +166,9 @@ struct run_host {
     bool begin_pending;          /* The machine is in `pending`. */
     /* While a batch is in flight: begin of the time that is not yet in busy_s. */
     double busy_since_s;
-    double out_free_s; /* When the machine's link has sent everything so far. */
-    double in_free_s;  /* When the machine's link has received everything so far. */
-    uint32_t failures; /* Number of failures so far. */
+    double out_free_s; /* When the machine's link can send again. */
+    double in_free_s;  /* When the machine's link can receive again. */
+    uint32_t failures; /* Number of failures of the machine. */
 };
 
 struct run {
@@ -176,7 +176,7 @@ struct run {
     struct sim_trace *trace;
     struct sim_report *report;
     struct error *error;
-    enum status status; /* First error of a callback; ends the run. */
+    enum status status; /* Error of a callback; ends the run. */
     double now_s;
     struct sched_cluster_options sched_options;
     struct sched_cluster *scheduler; /* The gateway's scheduler. */
@@ -312,13 +312,12 @@ void run_request_route(struct run *r, const struct sched_action *action);
  * or, if there is none, PREFILL to the prompt machine. */
 void run_request_send(struct run *r, uint32_t slot);
 /* Ends a request that the scheduler has refused or that has expired. Rejects a new request that is
- * larger than any machine (sim_trace_reject); this ends the run unless the trace skips wrong
- * rows. */
+ * larger than any machine (sim_trace_reject), which ends the run unless wrong rows are skipped. */
 void run_request_not_served(struct run *r, const struct sched_action *action);
 /* Ends all open requests as failed. */
 void run_requests_abandon(struct run *r);
-/* Handles the loss of one of the request's machines: removes its tasks on other machines, and lets
- * the request arrive again. */
+/* Handles the loss of one of the request's machines: removes the request's tasks on other machines,
+ * and lets the request arrive again. */
 void run_request_lost(struct run *r, uint32_t slot);
 
 /* ---- sim_run_kv.c ---- */
@@ -340,8 +339,7 @@ void run_kv_share(struct run *r, struct run_request *q, uint32_t machine, sched_
 /* Returns the entry of the KV that the machine keeps of the request; NULL = none. */
 const struct run_kept *run_kv_kept(const struct run *r, const struct run_request *q,
                                    uint32_t machine);
-/* Returns the number of the request's first tokens whose KV the machine still keeps and a prompt
- * can use. */
+/* Returns for how many of the request's first tokens a prompt can use the machine's kept KV. */
 uint32_t run_kv_kept_tokens(const struct run *r, const struct run_request *q, uint32_t machine);
 /* Tells the machines that keep KV of the request that the request has ended. */
 void run_kv_forget(struct run *r, struct run_request *q);
@@ -386,9 +384,9 @@ bool run_tiers_wait(struct run *r, uint32_t slot, uint32_t machine);
 
 /* ---- sim_run_copies.c ---- */
 
-/* Begins the checks for due checkpoints, if kv/checkpoint is on and no check is planned. */
+/* Begins the checks for due checkpoints, if checkpoints are made and no check is planned. */
 void run_copies_begin(struct run *r);
-/* Begins the checkpoints that are due, and plans the next check if a request is open. */
+/* Begins checkpoints that are due, and plans the next check if a request is open. */
 void run_copies_check(struct run *r);
 /* Does the next step of the request's copy, whose event is due. */
 void run_copy_step_end(struct run *r, uint32_t slot);

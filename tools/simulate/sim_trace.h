@@ -1,4 +1,4 @@
-/* sim_trace: the requests of a simulation in the order of their arrival. They come from a trace
+/* sim_trace: the requests of a simulation in the order of arrival, from a trace
  * (tools/trace/trace.h) or from an array of the caller. `cleave simulate` reads a trace during the
  * simulation. `cleave plan` reads a trace once, and then gives an array to each simulation. Each
  * simulation has its own struct sim_trace, and uses it on one thread. The struct owns the open
@@ -51,8 +51,7 @@ void sim_trace_array_open(struct sim_trace *trace, const char *name,
 /* Closes the file; the caller's array is not freed. */
 void sim_trace_close(struct sim_trace *trace);
 
-/* Stores the next request. *end_out: true = there are no more requests. Returns the errors of
- * trace_next. */
+/* Stores the next request. *end_out: true = no more requests. Errors are those of trace_next. */
 enum status sim_trace_next(struct sim_trace *trace, struct sim_arrival *out, bool *end_out,
                            struct error *error);
 

@@ -2,8 +2,7 @@
  * changes at certain moments, e.g. the share of a machine's KV memory that is held. The mean of a
  * gauge over each interval of equal length is kept. When the time exceeds the last interval, all
  * intervals become twice as long, so memory does not grow. `cleave simulate` and `cleave plan` own
- * the struct, and a simulation sets the levels, all on the main thread. This part draws nothing
- * (sim_usage_show.h does). */
+ * the struct, and a simulation sets the levels, on one thread. This part draws nothing. */
 #ifndef TOOLS_SIMULATE_SIM_USAGE_H
 #define TOOLS_SIMULATE_SIM_USAGE_H
 
@@ -26,7 +25,7 @@ enum sim_usage_level {
 /* Gauges of the cluster. */
 enum sim_usage_cluster_level {
     SIM_USAGE_OPEN,   /* Requests that have arrived and not ended. */
-    SIM_USAGE_QUEUED, /* Open requests whose prompt has not begun. */
+    SIM_USAGE_QUEUED, /* Open requests whose prompt has not begun (or see splitwise_setup.usage). */
     SIM_USAGE_CLUSTER_LEVELS
 };
 
@@ -50,24 +49,24 @@ struct sim_usage {
 enum status sim_usage_open(struct sim_usage *usage, uint32_t machine_count);
 void sim_usage_close(struct sim_usage *usage); /* A struct of zeros is fine. */
 
-/* Sets a machine's gauge to `value` from now_s on. Here and in sim_usage_set_cluster: requires that
- * now_s of a gauge does not decrease. */
+/* Sets a machine's gauge to `value` from now_s on. Requires that now_s is not before the gauge's
+ * previous now_s. */
 void sim_usage_set(struct sim_usage *usage, uint32_t machine, enum sim_usage_level level,
                    double value, double now_s);
-/* Sets a gauge of the cluster to `value` from now_s on. */
+/* Sets a gauge of the cluster to `value` from now_s on. now_s: as in sim_usage_set. */
 void sim_usage_set_cluster(struct sim_usage *usage, enum sim_usage_cluster_level level,
                            double value, double now_s);
 /* Ends the recording at now_s. */
 void sim_usage_end(struct sim_usage *usage, double now_s);
 
-/* Returns the number of intervals up to the end of the recording. Here and in the two functions
- * below: requires that the recording has ended. */
+/* Call the next three functions after sim_usage_end. */
+
+/* Returns the number of intervals up to the end of the recording. */
 uint32_t sim_usage_count(const struct sim_usage *usage);
-/* Returns the mean of a machine's level in interval `interval`; the last interval ends with the
- * recording. */
+/* Returns a machine's mean level in an interval. The last interval ends with the recording. */
 double sim_usage_mean(const struct sim_usage *usage, uint32_t machine, enum sim_usage_level level,
                       uint32_t interval);
-/* Returns the mean of a level of the cluster in interval `interval`. */
+/* Returns the cluster's mean level in an interval. */
 double sim_usage_cluster_mean(const struct sim_usage *usage, enum sim_usage_cluster_level level,
                               uint32_t interval);
 

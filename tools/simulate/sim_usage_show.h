@@ -12,8 +12,8 @@
  * be moved or closed before the picture is drawn. */
 struct gnuplot_picture sim_usage_picture(const struct sim_usage *usage);
 
-/* Writes the recording as a JSON object: the mean of each recorded number in each interval, for the
- * requests (open, queued) and for each machine. Requires that the recording has ended. */
+/* Writes the recording as a JSON object: the mean of each gauge in each interval. Requires that the
+ * recording has ended. */
 void sim_usage_json(const struct sim_usage *usage, FILE *out);
 
 #endif

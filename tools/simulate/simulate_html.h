@@ -1,6 +1,6 @@
 /* simulate_html: writes the report of one simulation (--html) as one HTML file.
- * simulate_trace.c calls it on the main thread, after the simulation. This part owns nothing and
- * computes no results: the caller passes two functions that print the results. */
+ * simulate_trace.c calls the function on the main thread, after the simulation. This part owns
+ * nothing and computes no results: the caller passes two functions that print the results. */
 #ifndef TOOLS_SIMULATE_SIMULATE_HTML_H
 #define TOOLS_SIMULATE_SIMULATE_HTML_H
 
@@ -17,9 +17,10 @@ struct simulate_html {
     const void *self;                          /* First argument of `text` and `json`. */
 };
 
-/* Writes the file: the command line, the text, pictures of the machines' use over time and of the
- * distributions of TTFT, TBT and E2E, and the data. Without gnuplot, the file has a sentence in
- * place of each picture. Errors name the file. */
+/* Writes the file: the command line, the results as text, pictures of the machines' use over time
+ * and of the distributions of TTFT, TBT and E2E, and as JSON the results and the use over time.
+ * Without gnuplot, the file has a sentence in place of each picture, and a line on standard error
+ * says so for each picture. Errors name the file. */
 enum status simulate_html_write(const struct simulate_html *html, const char *path,
                                 struct error *error);
 

@@ -1,7 +1,7 @@
 /* simulate_trace: runs `cleave simulate --trace …`: reads the inputs that the command line names,
  * simulates (sim_run.h, or splitwise.h for the policy splitwise-compat), and writes the results.
- * simulate_main.c calls it on the main thread. This part owns the inputs, totals and results; a run
- * owns its state. This part decides nothing about a request: the scheduler does. */
+ * simulate_main.c calls the function on the main thread. This part owns the inputs, totals and
+ * results; a run owns its state. This part decides nothing about a request: the scheduler does. */
 #ifndef TOOLS_SIMULATE_SIMULATE_TRACE_H
 #define TOOLS_SIMULATE_SIMULATE_TRACE_H
 

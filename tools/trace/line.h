@@ -1,6 +1,6 @@
 /* trace_line: the line of a trace file that was read last, and the functions that read the formats.
- * trace.c owns the struct, and calls csv.c and mooncake.c on the thread that reads the trace. Only
- * these files include this header. The functions do not compare a row with the row before it. */
+ * trace.c owns the struct, and calls csv.c and mooncake.c on the thread that reads the trace. The
+ * functions do not compare a row with the row before it. */
 #ifndef TOOLS_TRACE_LINE_H
 #define TOOLS_TRACE_LINE_H
 
@@ -52,12 +52,11 @@ struct trace_raw {
 enum status trace_line_wrong(const struct trace_line *line, const char *name, const char *value,
                              const char *wanted, struct error *error);
 
-/* Finds the columns in the header line. Sets *format if it is TRACE_AUTO. Overwrites line->text.
- * ST_INVALID: a column is missing. */
+/* Finds the columns in the header line. If *format is TRACE_AUTO, sets *format. Overwrites
+ * line->text. ST_INVALID: a column is missing. */
 enum status trace_csv_header(struct trace_line *line, enum trace_format *format,
                              struct error *error);
-/* Reads the line as a row of a CSV. Overwrites line->text. ST_INVALID: a field is missing or
- * wrong. */
+/* Reads the line as a CSV row. Overwrites line->text. ST_INVALID: a field is missing or wrong. */
 enum status trace_csv_row(struct trace_line *line, enum trace_format format, struct trace_raw *out,
                           struct error *error);
 /* Reads the line as a JSON object of Mooncake. ST_INVALID: a field is missing or wrong.

@@ -1,8 +1,8 @@
 /* trace_served: makes a trace of the requests that a gateway served, from its event log (config key
  * `log/events_file`, events/event_text.h). The trace has the arrivals of the requests, the lengths
  * of the prompts, and the numbers of tokens that the clients received. Hashes of prompts and
- * numbers of API keys get new numbers. `cleave trace --from-events` calls it on the main thread.
- * This part keeps no state and prints nothing. */
+ * numbers of API keys get new numbers. `cleave trace --from-events` calls the function on the main
+ * thread. This part keeps no state and prints nothing. */
 #ifndef TOOLS_TRACE_SERVED_H
 #define TOOLS_TRACE_SERVED_H
 

@@ -1,6 +1,5 @@
 /* trace_show: prints the statistics of a trace as text, or draws them with gnuplot. `cleave trace`
- * calls the functions on the main thread. They keep no state, and compute no statistics (stats.h
- * does). */
+ * calls the functions on the main thread. The functions keep no state and compute no statistics. */
 #ifndef TOOLS_TRACE_SHOW_H
 #define TOOLS_TRACE_SHOW_H
 

@@ -1,7 +1,7 @@
 /* trace_stats: the statistics of a trace: number of requests, arrivals, lengths, and how many
  * tokens a KV cache would hold at each time, for computing times that the caller gives. The
- * statistics do not keep the rows. `cleave trace` calls the functions on the main thread. They read
- * no file and simulate no machine: they assume that no request waits. */
+ * statistics do not keep the rows. `cleave trace` calls the functions on the main thread. The
+ * functions read no file and simulate no machine: they assume that no request waits. */
 #ifndef TOOLS_TRACE_STATS_H
 #define TOOLS_TRACE_STATS_H
 
@@ -31,8 +31,7 @@ enum status trace_stats_open(const struct trace_stats_options *options,
                              struct trace_stats **stats_out);
 void trace_stats_close(struct trace_stats *stats); /* NULL is fine. */
 
-/* Adds a row. ST_TOO_LARGE: more than a million intervals of the given length. ST_NO_MEMORY: memory
- * runs out. */
+/* Adds a row. ST_TOO_LARGE: more than a million intervals of the given length. ST_NO_MEMORY. */
 enum status trace_stats_add(struct trace_stats *stats, const struct trace_row *row);
 
 /* Returns the number of rows. */
@@ -61,8 +60,8 @@ uint64_t trace_stats_blocks(const struct trace_stats *stats);
 uint64_t trace_stats_blocks_again(const struct trace_stats *stats);
 
 /* Returns the intervals from time 0 to the last request. count_max: most intervals; not used if
- * options.interval_s is above 0. *width_s_out: length of an interval. The last interval is shorter,
- * or longer by up to half an interval. The caller frees the array. NULL = out of memory. */
+ * options.interval_s is above 0. *width_s_out: length of an interval. The last interval may be
+ * shorter, or longer by up to half an interval. The caller frees the array. NULL = no memory. */
 struct trace_interval *trace_stats_intervals(const struct trace_stats *stats, uint32_t count_max,
                                              uint32_t *count_out, double *width_s_out);
 

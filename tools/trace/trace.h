@@ -81,7 +81,7 @@ void trace_row_write(FILE *out, const struct trace_row *row);
 
 /* Returns the format that was found. */
 enum trace_format trace_format(const struct trace *trace);
-/* Returns the number of wrong rows that were skipped so far. */
+/* Returns the number of wrong rows that were skipped. */
 uint64_t trace_skipped(const struct trace *trace);
 /* Returns why the first skipped row was wrong, valid until the trace is closed; "" = no row was
  * skipped. */

@@ -2,34 +2,34 @@
  * a pipeline. It finds the plan with the smallest bottleneck whose latency is within a limit. The
  * result is exact for the cost model below, which docs/partitioning.md explains. `cleave
  * partition`, `simulate` and `plan` call the functions. A `struct partition` owns its tables; one
- * thread at a time may use it. The functions read no profiles (cost.h does) and print nothing
- * (print.h does).
+ * thread at a time may use the struct. The functions read no profiles (cost.h does) and print
+ * nothing (print.h does).
  *
  * The pipeline. A plan is a sequence of stages. Each stage runs consecutive layers on `replicas`
  * devices of one kind. Work moves through the stages in pieces: a micro-batch of a prompt, or one
  * decode step of a group of sequences. The replicas of a stage take requests in turn, and a request
  * stays with its replica, because its KV is there. The number of paths through the replicas is the
- * least common multiple of all replica counts (scheduler/paths.h); it is at most paths_max. A plan
+ * least common multiple of all replica counts (scheduler/paths.h), and at most paths_max. A plan
  * need not use every device.
  *
- * Time. In a stage, a piece takes `time` = the sum of the layers' times on the stage's kind of
- * device + stage_ns, + first_ns in the first stage (embedding), + last_ns in the last stage
- * (vocabulary, sampling). Between two stages a piece takes delay_ns on a link; the link is busy for
- * busy_ns of this time. Computing and sending overlap. So
+ * Time. The `time` of a piece in a stage is the sum of the layers' times on the stage's kind of
+ * device, and stage_ns; in the first stage also first_ns (embedding), in the last stage also
+ * last_ns (vocabulary, sampling). Between two stages a piece takes delay_ns on a link; the link is
+ * busy for busy_ns of this time. Computing and sending overlap. So
  *
  * bottleneck = max over stages and links of time / replicas, busy_ns   (one piece per bottleneck)
  * pace       = max over stages and links of time, busy_ns   (of one request: it uses one replica)
  * latency    = sum of times + sum of delay_ns + return time + (micro_batches - 1) × pace
  *
- * For a prompt, the latency is the time to its first token (GPipe's fill and drain). For a group of
- * sequences with micro_batches = 1 it is one decode step. The return time is the time of the
- * sampled token's way back to the first stage: 0 with one stage, return_inside_host_ns if all
+ * For a prompt, the latency is the time to the first token (GPipe's fill and drain). For a group of
+ * sequences, with micro_batches 1, the latency is one decode step. The return time is the time of
+ * the sampled token's way back to the first stage: 0 with one stage, return_inside_host_ns if all
  * stages are on one host, else return_between_hosts_ns.
  *
  * Memory. Each device of a stage holds workspace_bytes, and the weights and all KV blocks of the
- * stage's layers: block ids count for the whole machine, so replicas do not divide the blocks. With
- * the first layer it also holds first_bytes, with the last layer last_bytes, and with both layers
- * their sum less shared_bytes.
+ * stage's layers: block ids count for the whole machine, so replicas do not divide the blocks. A
+ * device with the first layer also holds first_bytes; a device with the last layer also holds
+ * last_bytes. A device with both layers holds shared_bytes only once.
  *
  * Hosts. The stages on one host are neighbours: the pipeline enters a host once and leaves it once,
  * so a host's link to other hosts carries one boundary in each direction. Stages on one host are
@@ -97,8 +97,7 @@ struct partition_problem {
     uint64_t return_between_hosts_ns;    /* Return time between hosts; ≥ return_inside_host_ns. */
     uint32_t stage_count;                /* Exact number of stages; 0 = the best number. */
     bool replicas; /* True: stages may have replicas. False: one device per stage. */
-    /* Most paths through the replicas: the least common multiple of all replica counts; 0 = no
-     * limit. */
+    /* Most paths (the least common multiple of all replica counts); 0 = no limit. */
     uint32_t paths_max;
 };
 
@@ -143,9 +142,9 @@ enum status partition_open(const struct partition_problem *problem, struct parti
                            struct error *error);
 void partition_close(struct partition *partition); /* NULL is fine. */
 
-/* Finds the best plan. May be called several times. ST_NOT_FOUND: no plan keeps the limit; the
- * error text says which latency is possible. ST_INVALID: goal->micro_batches is 0. ST_TOO_LARGE:
- * times could overflow. */
+/* Finds the best plan. You may call this function several times. ST_NOT_FOUND: no plan keeps the
+ * limit; the error text says which latency is possible. ST_INVALID: goal->micro_batches is 0.
+ * ST_TOO_LARGE: times could overflow. */
 enum status partition_solve(struct partition *partition, const struct partition_goal *goal,
                             struct partition_plan *plan_out, struct error *error);
 

@@ -1,7 +1,7 @@
 /* partition_state: struct partition, which owns the tables of the partitioner (partition.h), and
  * the functions that the files of solver/ share. The functions run on the thread that calls
- * partition_open or partition_solve. They read no profiles and no clusters: partition.h has the
- * problem in times and bytes.
+ * partition_open or partition_solve. This part reads no profiles and no clusters: partition.h has
+ * the problem in times and bytes.
  *
  * A *state* says which part of the cluster the first stages of a pipeline use. The *host vector* of
  * a state is the number of used hosts of each kind. If the latest stage is on a single host, this
@@ -52,8 +52,7 @@ struct partition {
     /* Most replicas of a stage, per kind of device; 0 = no such device. */
     uint32_t replicas_max[PARTITION_KINDS_MAX];
     uint32_t paths_max; /* 0 = any number. */
-    /* Number of paths in the current search, which every replica count must divide; 0 = any replica
-     * counts. */
+    /* Paths in the current search. Every replica count must divide this number; 0 = any counts. */
     uint32_t paths;
     /* [kind][layer]: sum of the times of the layers before the layer. first_ns counts for the first
      * layer, and last_ns for the last layer. */
@@ -91,8 +90,7 @@ struct partition {
     uint16_t *furthest_end;
     /* [state]: earliest layer from which stages that use at most the state can run the rest. */
     uint16_t *earliest_first;
-    /* [state]: earliest layer from which the devices that the state does not use can run the rest.
-     */
+    /* [state]: earliest layer from which the devices that the state leaves can run the rest. */
     uint16_t *rest_first;
     /* [state - (slots - 1)][end]: score (latency << 8 | devices) of the best pipeline that uses at
      * most the state; UINT64_MAX = none. */
@@ -109,7 +107,7 @@ bool partition_states_count(struct partition *p);
 /* A position in the walk over all states in the order of their numbers. */
 struct partition_place {
     uint32_t state;
-    uint32_t stage;                     /* Stages so far, if the number of stages is given. */
+    uint32_t stage;                     /* Stages of the state, if their number is given. */
     uint32_t host_kind;                 /* Kind of the open host. */
     uint32_t host_use;                  /* Use of the open host, as an index; 0 = closed. */
     uint32_t hosts;                     /* Hosts in use, of all kinds. */
@@ -215,12 +213,11 @@ bool partition_need_fill(struct partition *p, const struct partition_bound *boun
 
 /* --- candidates.c --- */
 
-/* Returns the largest rate below `rate` that a link can have, or a stage that takes at most
- * pace_ns; 0 = none. */
+/* Returns the largest rate below `rate` that is possible for a link, or for a stage that takes at
+ * most pace_ns; 0 = none. */
 struct partition_rate partition_rate_before(const struct partition *p, struct partition_rate rate,
                                             uint64_t pace_ns);
-/* Returns the largest time below pace_ns that a piece can take in a stage or on a link; 0 =
- * none. */
+/* Returns the largest possible time below pace_ns of a piece in a stage or on a link; 0 = none. */
 uint64_t partition_pace_before(const struct partition *p, uint64_t pace_ns);
 
 /* --- paths.c --- */

@@ -84,7 +84,7 @@ struct splitwise_machine {
     struct splitwise_request *requests; /* The requests of all machines. */
     const struct cost_curve *curve;
     uint32_t memory_tokens; /* Tokens of KV that fit beside the weights. */
-    /* Tokens of KV that requests hold; at a transfer the caller changes it on both machines. */
+    /* Tokens of KV that requests hold. At a transfer the caller updates both machines. */
     uint32_t used_tokens;
 
     /* Tasks in no batch (splitwise_pending_add), including decodes that still wait for their prompt
@@ -96,7 +96,7 @@ struct splitwise_machine {
     struct splitwise_list prompts; /* The prompts in `pending`, by arrival at the machine. */
     /* The displaced decodes in `pending`, in the order of their displacement. */
     struct splitwise_list blocked;
-    uint32_t builds; /* Number of batches built so far. */
+    uint32_t builds; /* Number of batches that were built. */
 
     uint32_t batch[SPLITWISE_BATCH_TASKS]; /* [batch_count]: tasks of the current batch. */
     /* [batch_count]: value of `iterations` after the task's last iteration. */
@@ -115,7 +115,7 @@ struct splitwise_machine {
     bool out_of_memory;    /* An array could not grow, so the simulation must stop. */
 };
 
-/* Makes an idle machine. `options`, `requests` and `curve` must outlive it. */
+/* Makes an idle machine. `options`, `requests` and `curve` must outlive the machine. */
 void splitwise_machine_init(struct splitwise_machine *m, uint32_t index,
                             const struct splitwise_options *options,
                             struct splitwise_request *requests, const struct cost_curve *curve,

@@ -1,6 +1,6 @@
 /* reference: simulates the cases of a directory of reference results with the policy
  * splitwise-compat, and compares the times of each request. The directory has cases.json and
- * perf_model.csv. For each case NAME, it has the reference's results (NAME.csv) and a trace in
+ * perf_model.csv, and for each case NAME the reference's results (NAME.csv) and a trace in
  * traces/. `cleave simulate --reference` calls this part on the main thread. This part keeps no
  * state and prints nothing. The simulator of the Splitwise paper made the reference results. */
 #ifndef TOOLS_SIMULATE_SPLITWISE_REFERENCE_H
@@ -8,7 +8,7 @@
 
 #include "tools/simulate/splitwise/splitwise.h"
 
-/* Two times count as equal if they differ by at most this. */
+/* Largest difference of two times that count as equal. */
 #define REFERENCE_TOLERANCE_S 1e-9
 
 /* The comparison of one case. */

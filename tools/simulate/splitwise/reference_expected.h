@@ -14,7 +14,7 @@ struct expected_row {
     double ttft_s;
     double tbt_s;
     double e2e_s;
-    bool taken; /* reference_expected_take has returned it. */
+    bool taken; /* reference_expected_take has returned the row. */
 };
 
 struct reference_expected {

@@ -1,9 +1,8 @@
 /* splitwise: simulates a cluster like the simulator of the Splitwise paper (policy
  * splitwise-compat): sched_cluster with the paper's rules, machines like the paper's (machine.h),
  * and transfers that do not slow each other down. The results agree with the reference to 1e-9 s
- * (reference.h). `cleave simulate` and `cleave plan` call it, on any thread: a run owns all its
- * state and uses virtual time only. This part simulates no profiles, failures or layer-wise
- * transfers: sim_run.h does. */
+ * (reference.h). `cleave simulate` and `cleave plan` call splitwise_run, on any thread: a run owns
+ * all its state. This part simulates no profiles, failures or layer-wise transfers (sim_run.h). */
 #ifndef TOOLS_SIMULATE_SPLITWISE_SPLITWISE_H
 #define TOOLS_SIMULATE_SPLITWISE_SPLITWISE_H
 
@@ -39,8 +38,7 @@ struct splitwise_setup {
 };
 
 /* Sets the paper's values: link_bytes_per_s 200 GiB/s, retry_s 1, prompt_queue_threshold_tokens
- * 8192; in `machine`: batch_tasks_max 512, batch_tokens_max 2048, preemptions_max 4. Sets all other
- * fields to 0. */
+ * 8192; in `machine`, the paper's values of struct splitwise_options. The other fields become 0. */
 void splitwise_setup_default(struct splitwise_setup *out);
 
 /* The times of a request that has ended. */
