@@ -11,8 +11,15 @@
  * requests may be preempted. scheduler/memory.h makes these decisions, and the pool carries them
  * out.
  *
- * If a request may use the prefix cache, its full blocks are put into the cache when their KV is
- * complete. Blocks of a prompt that the cache already has are not taken and not transferred again.
+ * If a request may use the prefix cache, its full blocks enter the cache:
+ * - blocks of the prompt: when the prompt's KV has arrived;
+ * - blocks of the answer: when the request ends, or at token_pool_publish;
+ * - blocks of layers with a window: only when the request ends. The blocks of a copy
+ *   (token_pool_reserve) enter the cache when the copy has arrived.
+ *
+ * If the cache already has blocks of a prompt, the request reads these blocks, and no machine sends
+ * their KV. Exception: if the model has layers with a window and memory is too short, the request
+ * takes blocks of its own.
  *
  * If a request ends while a prompt machine may still write into its blocks, the blocks are
  * quarantined until no write can arrive. */
@@ -70,8 +77,8 @@ struct token_draft_model {
     uint32_t block_tokens;   /* Tokens of a block of this memory. */
     uint32_t rows_max;       /* Most rows of one job of the draft model. */
     uint32_t step_rows;      /* Most rows of the machine's decode steps. */
-    /* Elements of a final vector, which a draft layer of the machine's model reads
-     * (draft_finals.h). 0 = the draft model reads tokens only. */
+    /* Elements of a final vector (draft_finals.h), if the draft model is a draft layer of the
+     * machine's model. 0 = the draft model reads tokens only. */
     uint32_t final_floats;
 };
 
@@ -92,7 +99,8 @@ struct token_pool_options {
     void *self; /* First argument of the calls. */
 };
 
-/* Opens an empty pool; *options is copied. Returns ST_NO_MEMORY on failure. */
+/* Opens an empty pool; *options is copied. Returns ST_NO_MEMORY, or ST_INVALID if
+ * memory.slot_count is 0 or above LIMIT_MACHINE_REQUESTS. */
 enum status token_pool_open(const struct token_pool_options *options, struct token_pool **out);
 void token_pool_close(struct token_pool *pool); /* Frees every block. NULL is fine. */
 /* Returns the number of requests in the pool, including quarantined ones. */
@@ -102,9 +110,13 @@ uint32_t token_pool_count(const struct token_pool *pool);
  * that are decoded elsewhere (sched_memory_prompt_share). False after opening. */
 void token_pool_mixed_set(struct token_pool *pool, bool mixed);
 
-/* Handles RESERVE of a gateway. The gateway gets FAILED now, or RESERVED when the request has its
- * blocks (token_pool_waiting_grant) and all stage processes know of it (token_pool_await_known). A
- * request with reserve->copy does not wait for memory: it gets its blocks now, or fails. */
+/* Handles RESERVE of a gateway. If the pool cannot take the request, the gateway gets FAILED now.
+ * Otherwise, the gateway gets RESERVED when the request has its blocks (token_pool_waiting_grant)
+ * and all stage processes know of the request (token_pool_await_known).
+ *
+ * reserve->copy: the request stores a copy of another machine's KV in the prefix cache. The copy
+ * does not wait for memory: it gets its blocks now, or fails. If the cache already has all blocks
+ * of the copy, the pool sends RESERVED now and forgets the request. */
 void token_pool_reserve(struct token_pool *pool, struct transport_peer *gateway,
                         const struct message_reserve *reserve, int64_t now_us);
 /* Handles CANCEL of a gateway. writes_pending: the prompt machine may be writing into the blocks,
@@ -112,8 +124,8 @@ void token_pool_reserve(struct token_pool *pool, struct transport_peer *gateway,
  * instead. If a batch is computing the request, the blocks are freed when the batch ends. */
 void token_pool_cancel(struct token_pool *pool, const struct message_request *request,
                        bool writes_pending, int64_t now_us);
-/* Returns true if the request awaits KV in all blocks [first, first + count), from the machine to
- * which `process` belongs. process: MACHINE, or MACHINE/NUMBER for a stage process. */
+/* Returns true if the request awaits KV in all blocks with the ids [first, first + count), from the
+ * machine to which `process` belongs. process: MACHINE, or MACHINE/NUMBER for a stage process. */
 bool token_pool_request_awaits(const struct token_pool *pool, const struct message_request *request,
                                const char *process, uint64_t first, uint64_t count);
 /* Returns false if the RESERVE of the request named another prompt machine than the machine to
@@ -124,21 +136,23 @@ bool token_pool_writer_matches(const struct token_pool *pool, const struct messa
  * (calls.await_changed): sends RESERVED. No effect if the request has ended. */
 void token_pool_await_known(struct token_pool *pool, kv_owner_id owner);
 /* Handles PROGRESS of a prompt machine: the KV of the prompt's first tokens is complete. If the
- * rest does not arrive, this KV is kept in the prefix cache. Passes PROGRESS on to the gateway.
- * Ignores PROGRESS without a further complete block, and PROGRESS for a request that does not await
- * KV of another machine or does not use the prefix cache. */
+ * rest does not arrive, the prefix cache keeps this KV. Passes PROGRESS on to the gateway. Ignores
+ * PROGRESS that reports no more complete blocks than an earlier PROGRESS. Ignores PROGRESS for a
+ * request that does not await KV of another machine or does not use the prefix cache. */
 void token_pool_progress(struct token_pool *pool, const struct message_progress *progress);
-/* Hands the full blocks of an answer that is being generated to the prefix cache, so that the
- * prompt pool of this machine can copy them. No effect if the pool does not decode the request. */
+/* Adds the full blocks of a running answer to the prefix cache, except blocks of layers with a
+ * window. The prompt pool of this machine can then copy the blocks. No effect if the pool does not
+ * decode the request. */
 void token_pool_publish(struct token_pool *pool, const struct message_request *request);
-/* Returns true if the pool decodes the request, and in layers with a window the request's blocks of
- * the spans [first, end) have the KV of these spans. Stores these blocks in *out; out NULL = does
- * not store them. The answer may overwrite the blocks when a later token needs them; the function
- * then returns false. So a reader must call the function again when it has read the blocks. */
+/* For layers with a window: returns true if the pool decodes the request and the request's blocks
+ * still have the KV of the spans [first, end). Stores the ids of these blocks in *out; out NULL =
+ * stores nothing. Later tokens of the answer overwrite the blocks, and the function then returns
+ * false. So a reader must call the function again after it has read the blocks. */
 bool token_pool_windows_find(const struct token_pool *pool, const struct message_request *request,
                              uint32_t first, uint32_t end, struct kv_tables *out);
-/* Handles KV_READY of a prompt machine, or of this machine's own prompt pool. If the numbers of
- * KV_READY contradict the RESERVE, the gateway gets FAILED. */
+/* Handles KV_READY of a prompt machine, or of this machine's own prompt pool: the request begins to
+ * decode, and a copy ends. If a number in KV_READY does not fit the request's RESERVE, the gateway
+ * gets FAILED. */
 void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready,
                          int64_t now_us);
 /* Handles KV_ABORTED of a prompt machine, or of this machine's own prompt pool. */
@@ -163,18 +177,18 @@ void token_pool_writer_up(struct token_pool *pool, struct token_link link, const
                           struct transport_peer *peer);
 /* Call it when a connection has ended: requests that await KV of the machine fail and are
  * quarantined. writes_pending = true: writes over the connection may still arrive
- * (transport_writes_await); the caller calls token_pool_writes_ended when they cannot. reason: why
- * the connection has ended, for the gateways. */
+ * (transport_writes_await). When no more writes can arrive, the caller calls
+ * token_pool_writes_ended. reason: why the connection has ended, for the gateways. */
 void token_pool_writer_down(struct token_pool *pool, struct token_link link, bool writes_pending,
                             const char *reason, int64_t now_us);
-/* Call it when no write of a connection that ended with writes_pending = true can arrive any
- * longer. */
+/* Call it when no more writes can arrive over a connection that ended with writes_pending = true.
+ */
 void token_pool_writes_ended(struct token_pool *pool, struct token_link link, int64_t now_us);
 
-/* Gives the blocks of another span to each answer that has no room for its next token. If too few
- * blocks are available, a request is preempted; if that request is in a batch, the growing answer
- * waits. Call it before each batch and before token_pool_waiting_grant, which gives away the
- * remaining blocks. */
+/* Gives each answer without room for its next token the blocks of one more span. If too few blocks
+ * are available, a request is preempted. If the request to preempt is in a batch, the answer waits.
+ * Call it before each batch, and before token_pool_waiting_grant, which gives away the remaining
+ * blocks. */
 void token_pool_answers_grow(struct token_pool *pool);
 /* Gives the waiting requests their first blocks, in order, until one does not fit. */
 void token_pool_waiting_grant(struct token_pool *pool, int64_t now_us);
@@ -214,13 +228,13 @@ struct token_decode {
     /* The request as an owner of blocks; no later request has this id. */
     kv_owner_id owner;
     const struct sampling *sampling;
-    struct sample_context context; /* Further input of the sampler: tokens and token rules. */
+    struct sample_context context; /* Also input of the sampler: tokens and token rules. */
     struct grammar_answer *answer; /* NULL = no constraint. */
     uint32_t output_limit;         /* Most tokens of the answer. */
     uint32_t answer_index;         /* Index of the output token in the answer. */
-    /* Drafted tokens that follow the input token; at least as many as the batch item has further
-     * rows. */
-    const uint32_t *draft; /* NULL = none. */
+    /* Drafted tokens after the input token; at least as many as the rows of the batch item, minus
+     * 1. NULL = none. */
+    const uint32_t *draft;
 };
 
 /* Stores the input of the request's next decode step. Requires that the request is decoding. */
@@ -240,8 +254,8 @@ uint32_t token_pool_decode_done(struct token_pool *pool, sched_slot slot,
  * all requests of the batch; the next batch can begin before this call. */
 void token_pool_tokens_send(struct token_pool *pool);
 
-/* Adds to *out the load from all gateways except `gateway`: the number of answers that wait, are
- * reserved or run, and the KV memory of all requests in tokens. */
+/* Adds the load from all gateways except `gateway` to *out. decodes: the number of requests, except
+ * copies and quarantined requests. kv_tokens: the KV memory of all requests, in tokens. */
 void token_pool_load_add(const struct token_pool *pool, const struct transport_peer *gateway,
                          struct message_others *out);
 

@@ -28,10 +28,10 @@
 #define ROWS_EXP_VECTORS 8      /* Most vectors of one call of v_exp_each. */
 #define ROWS_EXP_LEAST   -86.0f /* Below -87.3, e^x is no normal number. */
 
-/* Replaces `count` ≤ ROWS_EXP_VECTORS vectors x by e^x, within about 1 ulp. An x below `least`
- * counts as `least`. If `least` is ROWS_EXP_LEAST, an x above 86 counts as 86; with another
- * `least`, requires x ≤ 0. NaN stays NaN. The result is 2^n e^r with |r| ≤ ln 2 / 2, and e^r = 1 +
- * r + r² c(r) with a polynomial c of degree 4 (relative error 2^-28 before rounding). */
+/* Replaces `count` ≤ ROWS_EXP_VECTORS vectors x by e^x, within about 1 ulp. `least` is
+ * ROWS_EXP_LEAST: an x below -86 counts as -86, and an x above 86 as 86. NaN stays NaN. The result
+ * is 2^n e^r with |r| ≤ ln 2 / 2. e^r is computed as 1 + r + r² c(r), with a polynomial c of degree
+ * 4 (relative error 2^-28 before rounding). */
 INLINE void v_exp_each(vec *x, uint32_t count, float least)
 {
     static const float factors[] = {0x1.123a6cp-7f, 0x1.5558f4p-5f, 0x1.555490p-3f,
@@ -67,7 +67,8 @@ INLINE vec v_tanh(vec x)
     return v_div(v_sub(e, one), v_add(e, one));
 }
 
-/* Returns how many of the 16 elements from element i on are below `count`. Requires i < count. */
+/* Returns how many elements of a row of `count` elements are in the vector that begins at element
+ * i: VECTOR_LANES, or fewer at the row's end. Requires i < count. */
 INLINE uint32_t lanes_at(uint32_t i, uint32_t count)
 {
     return count - i < VECTOR_LANES ? count - i : VECTOR_LANES;

@@ -6,8 +6,8 @@
 
 #include "compute/cuda/attention_token.cuh"
 
-/* Writes the item's queries times the scale as [DIM][TOKEN_HEADS]. All threads of the block call
- * it; a barrier must follow. */
+/* Writes the item's queries, multiplied by the scale, to q[DIM][TOKEN_HEADS]. All threads of the
+ * block call the function; a barrier must follow. */
 template <class S>
 static __device__ void token_plain_query(const struct attention *a, const struct token_item *item,
                                          float *q)
@@ -21,7 +21,9 @@ static __device__ void token_plain_query(const struct attention *a, const struct
 }
 
 /* Computes the warp's part of an item. A lane has one token for the scores, and every 32nd
- * dimension for the values. */
+ * dimension for the values. memory: the warp's shared memory, S::WARP_BYTES bytes; the weighted
+ * sums of V are written to it, from byte S::RESULT on. sums[head]: the greatest score and the sum
+ * of the weights. */
 template <class S>
 static __device__ __forceinline__ void token_plain(const struct attention *a,
                                                    const struct token_item *item, const float *q,
