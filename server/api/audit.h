@@ -5,10 +5,10 @@
  *   {"status":200,"act":"POST /admin/drain/","target":"token-0","who":"key operator",
  *    "from":"127.0.0.1:41234"}
  *
- * server/http/ writes lines for requests under /admin, and server/serve*.c write lines for signals
- * and for the changes of a reload. The lines of an administrator have no rate limit; the lines of
- * other clients have the rate limit of common/log.h. audit_write keeps no state and checks no
- * rights, and any thread may call it. */
+ * server/http/ writes lines for requests under /admin. server/serve*.c write lines for signals, and
+ * for what a reload changes. The lines of an administrator have no rate limit. The lines of other
+ * clients have the rate limit of common/log.h. audit_write keeps no state and checks no rights. Any
+ * thread may call audit_write. */
 #ifndef SERVER_API_AUDIT_H
 #define SERVER_API_AUDIT_H
 

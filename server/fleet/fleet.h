@@ -23,16 +23,20 @@ struct transport_peer;  /* See transport/transport.h. */
 
 /* The life of a machine in the cluster:
  *
- *   free ─► serving ◄─► draining      an operator drains it, or ends the drain
- *             ▲ │          │
- *             │ ▼          │
- *           leaving ◄──────┘
+ *   free ─► serving ◄─────► draining    An operator drains the machine, or ends the drain.
+ *           ▲     │             │
+ *     kept  │     │ removed     │ removed
+ *           │     ▼             │
+ *           leaving ◄───────────┘
  *              │
+ *              │ no requests are left
  *              ▼
- *           ending ─► free
+ *           ending ─► free              The process has ended.
  *
- * The loss of a connection changes no phase. fleet_remove frees a record in any phase. A machine
- * that has sent LEAVING (`wants_end`) drains in any phase, until its connection ends. */
+ * kept: the removal was reversed (serve_machine_keep). The loss of a connection changes no phase.
+ * fleet_remove frees a record in any phase. The message LEAVING does not lead to FLEET_LEAVING: a
+ * machine that has sent LEAVING drains in its present phase until its connection ends
+ * (fleet_connection.wants_end). */
 enum fleet_phase {
     FLEET_FREE,     /* The record belongs to no machine. */
     FLEET_SERVING,  /* The machine gets requests while it is connected. */
@@ -46,7 +50,8 @@ enum fleet_phase {
 enum fleet_member {
     FLEET_MEMBER_NONE,       /* The config or an operator named it; etcd does not decide. */
     FLEET_MEMBER_REGISTERED, /* The machine has registered itself in etcd. */
-    FLEET_MEMBER_EXPIRED,    /* It is no longer in etcd, and is removed when it is not connected. */
+    /* The machine is no longer in etcd. It is removed when it has no connection. */
+    FLEET_MEMBER_EXPIRED,
 };
 
 enum process_state {
@@ -74,7 +79,8 @@ struct fleet_process {
     int64_t started_us; /* When the process was started. */
     int64_t kill_us;    /* PROCESS_ENDING: when the process is killed. */
     int64_t restart_us; /* PROCESS_DUE: when a process is started. */
-    int64_t backoff_us; /* Pause before the next restart. */
+    /* Pause from the next end of the process to its restart, unless the process has run long. */
+    int64_t backoff_us;
 };
 
 enum connection_state {
@@ -88,7 +94,7 @@ enum connection_state {
 struct fleet_connection {
     enum connection_state state;
     bool broken; /* connections_turn will drop the connection. */
-    /* The machine is not used: it has another model, other KV settings or another protocol. */
+    /* The machine is not used, because its model, its KV settings or its protocol does not fit. */
     bool mismatch;
     bool wants_end;   /* The machine has sent LEAVING: it drains until this connection ends. */
     bool end_granted; /* The gateway has answered LEAVING with SHUTDOWN. */
@@ -123,16 +129,18 @@ struct fleet_machine {
     struct sched_rates rates;     /* Measured speed. */
     struct message_stats stats;   /* Latest STATS of this connection; all zeros = none. */
     struct message_about about;   /* Latest ABOUT; empty texts = none. */
-    struct message_others others; /* Latest OTHERS of this connection; gateways 0 = none. */
+    struct message_others others; /* Latest OTHERS of this connection; others.gateways 0 = none. */
     bool another_leads;           /* `others` names another gateway as the leader. */
     struct machine_bits links;    /* Machines that it can write KV to. */
     /* List of its running answers whose KV will be copied (checkpoint_due.h). */
     struct gateway_request *copy_first;
     struct gateway_request *copy_last;
-    uint32_t copies_sending; /* Copies and pulls (checkpoints.h) that the machine is sending now. */
+    uint32_t copies_sending; /* Copies and pulls (checkpoints.h) for which the machine sends KV. */
     uint32_t crashes;        /* Crashes of its local process (gateway_machine_crashed). */
     char crash_reason[160];  /* Text of the latest crash; empty = none. */
-    char link_down_reason[320]; /* Which link from the machine failed, and why; empty = none. */
+    /* The latest failure of a link from this machine since such a link last came up: "PEER: WHY".
+     * Empty = not known. */
+    char link_down_reason[320];
 };
 
 struct fleet {

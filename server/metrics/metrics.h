@@ -19,9 +19,9 @@
 struct api_keys; /* See server/api/keys.h. */
 struct metrics;
 
-/* Opens metrics with all figures 0. fleet: the machines; not owned. model_name: label of vLLM's
- * metrics; copied. keys: API keys whose counters the page has, too; not owned, NULL = none. Returns
- * ST_NO_MEMORY on failure. */
+/* Opens metrics with all figures 0. fleet: the machines; not owned. model_name: label of the
+ * metrics that have the names of vLLM's metrics; copied. keys: API keys whose counters are on the
+ * page, too; not owned, NULL = none. Returns ST_NO_MEMORY on failure. */
 enum status metrics_open(const struct fleet *fleet, const char *model_name,
                          const struct api_keys *keys, struct metrics **out);
 void metrics_close(struct metrics *m); /* NULL is fine. */
@@ -42,8 +42,9 @@ int metrics_problems_turn(struct metrics *m, int64_t now_us, int64_t unix_s);
  * (of the alarm), severity, where, what, since_s, what_to_do, page. */
 void metrics_problems_write(const struct metrics *m, int64_t now_us, struct text *out);
 
-/* The intervals of a request. QUEUE + RESERVE + PROMPT is TTFT without the time on the network.
- * EXPOSED and FIRST_DECODE follow each other between the first and the second token. */
+/* The intervals of a request. QUEUE + RESERVE + PROMPT is TTFT without the time on the network. The
+ * second token is sampled EXPOSED + FIRST_DECODE after the first token. EXPOSED, TRANSFER and
+ * FIRST_DECODE are counted in each attempt of a resumed request. */
 enum metrics_time {
     METRICS_QUEUE,        /* arrival → prompt batch began, less METRICS_RESERVE */
     METRICS_RESERVE,      /* RESERVE sent → the token machine had KV memory for the request */
@@ -97,12 +98,13 @@ void metrics_slo_set(struct metrics *m, uint32_t ttft_ms, uint32_t tbt_ms);
  * limits, and the times are not read. ttft_us: time to the first token. tbt_us: mean time between
  * tokens; 0 = the answer has one token. */
 void metrics_slo_answer_add(struct metrics *m, bool failed, int64_t ttft_us, int64_t tbt_us);
-/* Sets the factors by which the traffic can grow until the SLO breaks, by enum headroom_part
- * (scheduler/headroom.h). NULL = the factors are not known, and not on the page. */
+/* Sets by which factors the traffic can grow until the SLO breaks. factors[i]: the factor for part
+ * i of enum headroom_part (scheduler/headroom.h). NULL = the factors are not known, and are not on
+ * the page. */
 void metrics_headroom_set(struct metrics *m, const double *factors);
 /* Counts an iteration of the event loop that took `us` microseconds without its sleep. */
 void metrics_iteration_add(struct metrics *m, int64_t us);
-/* Records the result of the latest reload, or of the start. unix_s: Unix time. */
+/* Records whether the start, or the latest reload, succeeded. unix_s: Unix time of the event. */
 void metrics_reload_set(struct metrics *m, bool succeeded, int64_t unix_s);
 /* Sets whether etcd answers. Before the first call the page has no metrics of etcd. */
 void metrics_etcd_set(struct metrics *m, bool up);
@@ -129,7 +131,7 @@ struct metrics_version {
 };
 void metrics_versions_set(struct metrics *m,
                           const struct metrics_version versions[METRICS_VERSIONS]);
-/* Sets the model label of vLLM's metrics. */
+/* Sets the model label of the metrics that have the names of vLLM's metrics. */
 void metrics_model_set(struct metrics *m, const char *model_name);
 /* Records the sizes of a request that ended normally. */
 void metrics_request_sizes(struct metrics *m, uint32_t prompt_tokens, uint32_t generated_tokens);
