@@ -27,16 +27,16 @@ struct device_options {
     const struct compute_ops *ops;     /* Backend; NULL = selected by `name`. */
     bool fallback;                     /* Use the CPU if the GPU cannot be used. */
     uint32_t threads;                  /* Threads of a CPU; 0 = one for each core. */
-    const struct machine_shape *shape; /* Read during the call. */
-    /* Arena of this device's layers and heads; read during the call. */
+    const struct machine_shape *shape; /* Sizes of the machine; read during the call. */
+    /* Arena of this device's layers and KV heads; read during the call. */
     const struct kv_arena *arena;
     uint32_t rank; /* Index of this rank; 0 without ranks. */
-    /* Ranks that share these layers; 0 = this device has the whole layers. */
+    /* Ranks that compute this device's layers together; 0 = this device has the whole layers. */
     uint32_t ranks;
     bool draft_layer;              /* The device has the draft layer of the file's model. */
     const struct model_file *file; /* Read during the call. */
-    /* Creates the KV region of these layers, in device memory of `memory` (NULL = in host memory),
-     * and stores the region's address in *kv_out. Called during device_open. */
+    /* Creates the KV region of this device's layers, and stores the region's address in *kv_out.
+     * memory: the device memory for the region; NULL = host memory. Called during device_open. */
     enum status (*kv_region_create)(void *self, const struct device_memory *memory, void **kv_out,
                                     struct error *error);
     void *self;          /* First argument of kv_region_create. */

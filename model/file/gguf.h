@@ -1,6 +1,6 @@
-/* gguf: maps a model's GGUF file, or its several GGUF files, and finds their metadata keys and
- * tensors (GGUF versions 2 and 3, little-endian). A struct gguf owns the mappings. The texts,
- * arrays, tensors and digests that the functions return are valid until gguf_close. Other files of
+/* gguf: maps the GGUF files of a model (versions 2 and 3, little-endian), and finds metadata keys
+ * of the first file and tensors of all files. A struct gguf owns the mappings. The texts, arrays,
+ * tensors and digests that the functions return are valid until gguf_close. Other files of
  * model/file/ call the functions, on the thread that uses the struct model_file. This part does not
  * know the meaning of keys, and converts no tensors. */
 #ifndef MODEL_FILE_GGUF_H
@@ -28,16 +28,16 @@ enum status gguf_open_memory(const void *data, size_t bytes, const char *name, s
                              struct error *error);
 void gguf_close(struct gguf *g); /* NULL is fine. */
 
-/* Returns a digest of all files of the model, which `g` owns (content_hash.h). */
+/* Returns a digest of all files of the model (content_hash.h). `g` owns the digest. */
 const struct digest *gguf_digest(struct gguf *g);
-/* Returns a digest of all files of the model without tensor data, which `g` owns. */
+/* Returns a digest of all files of the model, without their tensor data. `g` owns the digest. */
 const struct digest *gguf_metadata_digest(struct gguf *g);
 
-/* The five functions store the value of a key. They return ST_NOT_FOUND if the file does not have
- * the key, and ST_INVALID if the value's type does not fit. gguf_get_u32 and gguf_get_i64 accept an
- * integer type of any width. gguf_get_u32 returns ST_INVALID if the value is negative or above
- * UINT32_MAX; gguf_get_i64 stores INT64_MAX for a value above INT64_MAX. gguf_get_f32 accepts
- * floats of 32 and 64 bits. *out is written only on success. */
+/* The five functions store the value of a key of the model's first file. They return ST_NOT_FOUND
+ * if the file does not have the key, and ST_INVALID if the value's type does not fit. gguf_get_u32
+ * and gguf_get_i64 accept an integer type of any width. gguf_get_u32 returns ST_INVALID if the
+ * value is negative or above UINT32_MAX; gguf_get_i64 stores INT64_MAX for a value above INT64_MAX.
+ * gguf_get_f32 accepts floats of 32 and 64 bits. *out is written only on success. */
 enum status gguf_get_u32(const struct gguf *g, const char *key, uint32_t *out, struct error *error);
 enum status gguf_get_i64(const struct gguf *g, const char *key, int64_t *out, struct error *error);
 enum status gguf_get_f32(const struct gguf *g, const char *key, float *out, struct error *error);

@@ -18,9 +18,9 @@ void sampler_draw(const struct sampling *sampling, const float *logits, uint32_t
                   uint32_t position, const uint32_t *masked, uint32_t masked_count, float *scratch,
                   struct sampled *out);
 
-/* Copies the logits to row_out[0..vocab), and lowers the logits of tokens that are not allowed, so
- * that sampler_draw draws only allowed tokens. row_out may be `logits`. Token `id` is allowed if
- * bit id % 32 of allowed[id / 32] is 1. Requires an allowed token. */
+/* Copies the logits to row_out[0..vocab), and makes the logits of tokens that are not allowed so
+ * low that sampler_draw draws only allowed tokens. row_out may be equal to `logits`. Token `id` is
+ * allowed if bit id % 32 of allowed[id / 32] is 1. Requires that a token is allowed. */
 void sampler_mask(const float *logits, uint32_t vocab, const uint32_t *allowed, float *row_out);
 
 /* Computes the log-probability of token `id`, and finds the `logprobs` most likely tokens (at most

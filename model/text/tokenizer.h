@@ -1,8 +1,9 @@
 /* tokenizer: converts text to tokens and tokens to text. A struct tokenizer owns the tables for the
- * vocabulary of one model: byte-level BPE, or SentencePiece with scores, with merges or with the
- * unigram model. The gateway encodes prompts and decodes answers; a machine gets the bytes of
- * tokens. After tokenizer_open, any thread may call the functions of a tokenizer. This part does
- * not render chat templates (chat.h). */
+ * vocabulary of one model. There are four kinds: byte-level BPE, SentencePiece's BPE with scores,
+ * SentencePiece's BPE with merges, and SentencePiece's unigram model (enum vocabulary_kind). The
+ * gateway opens a tokenizer to encode prompts and to decode answers. A machine opens a tokenizer to
+ * get the bytes of the tokens, for constrained answers. After tokenizer_open, any thread may call
+ * the functions of a tokenizer. This part does not render chat templates (chat.h). */
 #ifndef MODEL_TEXT_TOKENIZER_H
 #define MODEL_TEXT_TOKENIZER_H
 
@@ -41,12 +42,14 @@ struct tokenizer_range {
 };
 
 struct tokenizer_encode_options {
-    /* Recognise special tokens by their spelling in the text, besides user-defined tokens. */
+    /* Recognise special tokens by their spelling in the text. User-defined tokens are always
+     * recognised. */
     bool parse_special;
     bool add_bos; /* Put BOS first, if the model's files say that texts begin with BOS. */
     bool add_eos; /* Put EOS last, if the model's files say that texts end with EOS. */
-    /* [plain_count] ranges of the text, in ascending order, without overlaps. A special token that
-     * overlaps a range is not recognised, although parse_special is true. NULL = none. */
+    /* [plain_count] ranges of the text in which special tokens are ordinary text: with
+     * parse_special, a special token that overlaps a range is not recognised. In ascending order,
+     * without overlaps. NULL = none. */
     const struct tokenizer_range *plain_ranges;
     size_t plain_count;
 };

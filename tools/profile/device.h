@@ -23,7 +23,7 @@ struct profile_device_options {
     uint32_t busy_devices;
     /* Time for opening the device and for all measurements. On a slow host they may take longer. */
     double budget_seconds;
-    bool quick;                     /* Few points and samples, for trials. */
+    bool quick;                     /* For trials: measure few points, with fewer samples each. */
     profile_progress_call progress; /* Not NULL. */
     void *self;                     /* First argument of `progress`. */
 };
@@ -31,8 +31,9 @@ struct profile_device_options {
 /* Adds the device to profile->devices: measured alone and, if options->busy_devices > 0, once more
  * beside busy devices. Fills profile->model if the profile has no device yet. Requires that this
  * process has no other threads if options->busy_devices > 0 or options->ranks > 1, because the
- * function forks. ST_TOO_LARGE: the profile has no room for the devices. ST_INVALID: the profile
- * has this device already. Other errors are those of the model, the device and the processes. */
+ * function forks. ST_TOO_LARGE: the profile has no room for the new entry, or for the two new
+ * entries if options->busy_devices > 0. ST_INVALID: the profile has this device already. Also
+ * returns the errors of opening the model, the device and the processes. */
 enum status profile_device_measure(const struct profile_device_options *options,
                                    struct profile *profile, struct error *error);
 

@@ -1,8 +1,8 @@
-/* event_heap: the events that are due in virtual time, as a binary heap. An event is a small number
- * (id) and has at most one due time: putting the event again moves it to the new time. Events with
- * equal times are returned in the order in which they were put. Memory grows only in
- * event_heap_reserve. A simulation owns its heap, and calls the functions on one thread. The heap
- * does not know what an event does. */
+/* event_heap: the future events of a simulation, ordered by virtual time, as a binary heap. An
+ * event is a small number (id) and is in the heap at most once: putting the event again moves it to
+ * the new time. Events with equal times are returned in the order in which they were put. Memory
+ * grows only in event_heap_reserve. A simulation owns its heap, and calls the functions on one
+ * thread. The heap does not know what an event does. */
 #ifndef TOOLS_SIMULATE_EVENT_HEAP_H
 #define TOOLS_SIMULATE_EVENT_HEAP_H
 
@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 struct event_heap_item {
-    double at_s;     /* Due time. */
+    double at_s;     /* Virtual time of the event. */
     uint64_t serial; /* Number of the put, which orders events with equal times. */
     uint32_t id;
 };
@@ -36,11 +36,12 @@ void event_heap_done(struct event_heap *heap);
 /* Allows ids below `capacity`. Returns ST_NO_MEMORY, with the heap unchanged, on failure. */
 enum status event_heap_reserve(struct event_heap *heap, uint32_t capacity);
 
-/* Makes event `id` due at `at_s`. If the event is in the heap already, moves it to this time. */
+/* Puts event `id` into the heap with the time at_s. If the event is in the heap already, moves the
+ * event to this time. */
 void event_heap_put(struct event_heap *heap, uint32_t id, double at_s);
-/* Cancels event `id`. Does nothing if the event is not due. */
+/* Removes event `id` from the heap. Does nothing if the event is not in the heap. */
 void event_heap_remove(struct event_heap *heap, uint32_t id);
-/* Stores the event that is due first, which stays in the heap. Returns false if the heap is
+/* Stores the first event and its time. The event stays in the heap. Returns false if the heap is
  * empty. */
 bool event_heap_first(const struct event_heap *heap, uint32_t *id_out, double *at_s_out);
 /* Removes the first event. Requires that the heap is not empty. */

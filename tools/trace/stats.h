@@ -1,5 +1,5 @@
-/* trace_stats: the statistics of a trace: number of requests, arrivals, lengths, and how many
- * tokens a KV cache would hold at each time, for computing times that the caller gives. The
+/* trace_stats: the statistics of a trace: number of requests, arrivals, lengths, and the tokens in
+ * a KV cache over time. The caller gives the computing times (struct trace_stats_options). The
  * statistics do not keep the rows. `cleave trace` calls the functions on the main thread. The
  * functions read no file and simulate no machine: they assume that no request waits. */
 #ifndef TOOLS_TRACE_STATS_H
@@ -20,8 +20,8 @@ struct trace_interval {
     double seconds;                      /* Length of the interval. */
     uint64_t requests;                   /* Requests that arrive in the interval. */
     uint64_t tokens[TRACE_LENGTH_COUNT]; /* Tokens of the requests that arrive in the interval. */
-    double active_requests;              /* Mean number of active requests. */
-    double active_tokens; /* Mean number of tokens that a KV cache holds of active requests. */
+    double active_requests;              /* Mean number of active requests, over the interval. */
+    double active_tokens; /* Mean number of tokens of active requests in a KV cache. */
 };
 
 struct trace_stats;
@@ -31,7 +31,8 @@ enum status trace_stats_open(const struct trace_stats_options *options,
                              struct trace_stats **stats_out);
 void trace_stats_close(struct trace_stats *stats); /* NULL is fine. */
 
-/* Adds a row. ST_TOO_LARGE: more than a million intervals of the given length. ST_NO_MEMORY. */
+/* Adds a row. ST_TOO_LARGE: the trace has more than 2^20 intervals of options.interval_s.
+ * ST_NO_MEMORY: memory runs out. */
 enum status trace_stats_add(struct trace_stats *stats, const struct trace_row *row);
 
 /* Returns the number of rows. */
@@ -56,7 +57,7 @@ uint64_t trace_stats_up_to(const struct trace_stats *stats, enum trace_length le
 /* Returns the number of hash ids of blocks in all rows. */
 uint64_t trace_stats_blocks(const struct trace_stats *stats);
 /* Returns how many of the hash ids in trace_stats_blocks had occurred earlier in the trace. This is
- * an estimate: of six million different ids, about one in a thousand counts as known. */
+ * an estimate: after six million different ids, about one new id in a thousand counts as known. */
 uint64_t trace_stats_blocks_again(const struct trace_stats *stats);
 
 /* Returns the intervals from time 0 to the last request. count_max: most intervals; not used if
