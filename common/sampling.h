@@ -52,8 +52,8 @@ static inline bool sampling_has_repetition_penalty(const struct sampling *sampli
     return sampling->repetition_penalty != 0.0f && sampling->repetition_penalty != 1.0f;
 }
 
-/* The further input for sampling one token, besides struct sampling. All zeros = no further input.
- * The part that fills in the struct owns the arrays, and keeps them until the token is sampled. */
+/* Input for sampling one token, besides struct sampling. All zeros = none. The part that fills in
+ * the struct owns the arrays, and keeps them until the token is sampled. */
 struct sample_context {
     const uint32_t *rules;  /* [rule_count] words, as common/token_rules.h defines them. */
     const uint32_t *tokens; /* [token_count] ids: the prompt, then the answer so far. */

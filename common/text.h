@@ -1,7 +1,7 @@
 /* text: a growing byte buffer with JSON escaping, and a check of UTF-8. Any folder may use texts.
- * After a failed allocation the text is broken: further appends do nothing, so callers check
- * `broken` once, after the last append. A text is not thread-safe: one thread at a time uses a
- * text. The functions parse no JSON and do no I/O. */
+ * After a failed allocation the text is broken: later appends do nothing, so callers check `broken`
+ * once, after the last append. A text is not thread-safe: one thread at a time uses a text. The
+ * functions parse no JSON and do no I/O. */
 #ifndef COMMON_TEXT_H
 #define COMMON_TEXT_H
 

@@ -66,9 +66,9 @@ struct compute_ops {
      * once if the device has failed. */
     void (*wait)(struct compute *c);
     /* Returns ST_OK, or an error if the device or its group (group.h) has failed since `open`. A
-     * failure is permanent: all results since the failure are invalid. A GPU that has failed
-     * reports no further mark; other devices do. A check after `wait` covers all queued operations.
-     */
+     * failure is permanent: all results since the failure are invalid. After a failure, a GPU
+     * reports no more marks, but other devices report all marks. A check after `wait` covers all
+     * queued operations. */
     enum status (*check)(struct compute *c, struct error *error);
 
     /* Repacks `source` for the device; `source` and its data are read during the call only.

@@ -123,8 +123,8 @@ void kv_prefix_added_set(struct kv_prefix *prefix,
                                        uint32_t spans),
                          void *self);
 
-/* Stores the hashes of at most hashes_max prefixes in the cache whose number of spans is a multiple
- * of the listener's step_spans. Returns the number of hashes; 0 without a listener. */
+/* Stores the hashes of the cached prefixes that a listener can get (step_spans), at most
+ * hashes_max. Returns the number of hashes; 0 without a listener. */
 uint32_t kv_prefix_list(const struct kv_prefix *prefix, uint64_t *hashes_out, uint32_t hashes_max);
 
 /* Returns true if the cache agrees with itself and with the pool's count of cached blocks; else

@@ -2,8 +2,8 @@
  * functions take blocks from a kv_pool, mark and free them, and fill in the tables. Entry i of a
  * group's table is the block of span i. The first entries may name blocks of the prefix cache
  * (kv_prefix.h). The other entries name the request's own blocks. In a group with a window, the
- * request has `keep` own blocks at most: each further entry i names the block of entry i - keep,
- * whose span no later token reads.
+ * request has `keep` own blocks at most: when these are used, entry i names the block of entry i -
+ * keep, because no later token reads the span of that entry.
  *
  * The users of a kv_pool call the functions, on the pool's thread. The functions allocate no
  * memory: the caller owns the tables. scheduler/memory.h, not this part, decides how many blocks a

@@ -38,13 +38,14 @@ enum status kv_targets_open(const struct kv_targets_options *options, struct kv_
 void kv_targets_close(struct kv_targets *t);
 
 /* Drops the earlier target with the number `target` (< LIMIT_MACHINES), if there is one, and gives
- * this number to the machine `name`, whose processes `stages` lists. Connects to the processes that
- * store some of our layers and heads. If our arena.copy_count is above 1, the ranks of our stage
- * divide the writes to these processes among themselves. A process without an address is reached
- * over `peer`, the caller's connection to the machine (NULL = none). `link_changed` reports the
- * result, during this call or later. The target fails, for example, if on a path no process stores
- * one of our heads of one of our layers, or if several processes store this head although our
- * arena.copy_count is 0. `name` and `stages` are copied. */
+ * this number to the machine `name`. stages: the processes of this machine. Connects to the
+ * processes that store some of our layers and heads. If our arena.copy_count is above 1, the ranks
+ * of our stage divide the writes to these processes among themselves. A process without an address
+ * is reached over `peer`, the caller's connection to the machine (NULL = none). `link_changed`
+ * reports the result, during this call or later.
+ *
+ * On each path, a process must store each KV head of each of our layers; if our arena.copy_count is
+ * 0, exactly one process. Otherwise the target fails. `name` and `stages` are copied. */
 void kv_targets_set(struct kv_targets *t, uint32_t target, const char *name,
                     struct transport_peer *peer, const struct message_stages *stages);
 /* Ends the connections that kv_targets made to the target, and forgets the target's flushes. Calls

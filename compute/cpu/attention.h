@@ -67,7 +67,7 @@ struct scores {
     uint32_t count; /* Number of queries. */
 };
 
-/* Computes the scores of the `rows` queries of tile `q` for `vectors` vectors of `lanes` tokens. K
+/* Computes the scores of the tile `q`, which has `rows` queries, for `vectors` × `lanes` tokens. K
  * of vector c begins at keys[c]. `step`: bytes from one dimension of K to the next. `ahead`:
  * `vectors` addresses to prefetch; NULL = none. `stride`: floats in `out` from one query to the
  * next. */

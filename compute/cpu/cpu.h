@@ -2,7 +2,7 @@
  * tests use this header. A device computes one operation at a time, for one calling thread
  * (compute.h). The operation divides its work into items, which the calling thread and the worker
  * threads compute (workers.h). When a batch runs in lanes (compute/lanes.h), each of these threads
- * calls the operations of a lane, which is a struct compute with one thread.
+ * calls the operations of its own lane: a struct compute with one thread.
  *
  * Functions without comments implement functions of tables: cpu_X implements compute_ops.X
  * (compute/operations.h), cpu_lanes_X and cpu_lane are in compute_lanes_ops (compute/lanes.h), and
@@ -127,7 +127,7 @@ struct compute_activations {
  * memory until they are written. The caller frees the memory with free(). */
 void *cpu_memory_allocate(size_t bytes);
 
-/* Returns the number of rows of a work item of a row-wise operation: a multiple of tile_rows. */
+/* Returns how many rows one work item has in a row-wise operation: a multiple of tile_rows. */
 static inline uint32_t cpu_item_rows(const struct compute *c, uint32_t row_count,
                                      uint32_t tile_rows)
 {
@@ -135,8 +135,8 @@ static inline uint32_t cpu_item_rows(const struct compute *c, uint32_t row_count
     return many ? ITEM_ROWS / tile_rows * tile_rows : tile_rows;
 }
 
-/* Returns the number of rows of the tiles of a batch; the last tile may have fewer rows. The tiles
- * are as equal as possible, so that threads get equal work: 8 rows become tiles of 4 and 4. */
+/* Returns how many rows each tile of a batch has; the last tile may have fewer rows. The tiles are
+ * as equal as possible, so that threads get equal work: 8 rows become tiles of 4 and 4. */
 static inline uint32_t cpu_tile_rows(uint32_t row_count)
 {
     uint32_t tiles = (row_count + TILE_ROWS - 1) / TILE_ROWS;

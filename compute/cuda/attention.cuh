@@ -7,9 +7,9 @@
  * All kernels compute o = softmax(scale * q·K) · V, causal, with grouped heads; softmax is in fp32
  * with powers of 2. The plain reference is compute/cpu/attention.h. For F16, I16 and I8 caches, q *
  * scale, K, V and the weights p are rounded to f16 and sums are fp32; an F32 cache is computed in
- * fp32 throughout. A row's result depends on its own position and tokens. Its bits also depend on
- * the kernel and on how the kernel splits the context, which the number of rows of the sequence and
- * of the batch decides. */
+ * fp32 throughout. A row's result depends on its own position and tokens. The bits of the result
+ * also depend on the kernel, and on how the kernel splits the context. The number of rows of the
+ * sequence, and of the batch, decides both. */
 #ifndef COMPUTE_CUDA_ATTENTION_CUH
 #define COMPUTE_CUDA_ATTENTION_CUH
 

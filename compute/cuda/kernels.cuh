@@ -2,11 +2,11 @@
  * family of kernels. Internal to compute/cuda/. Unless stated otherwise, pointers are device memory
  * and matrices are row-major. The arithmetic is that of struct compute_ops.
  *
- * A launcher queues its kernels on the stream and returns, so that a CUDA graph can record it. It
- * allocates nothing and keeps no state. It reports no errors: they stay with the device until the
- * caller asks (cuda_launched in backend.cuh). Structs and arrays in host memory may change after
- * the call, except those of cuda_sample. The thread that computes (compute.h) calls the launchers.
- */
+ * A launcher queues its kernels on the stream and returns, so that a CUDA graph can record the
+ * kernels. A launcher allocates nothing and keeps no state. It reports no errors: the device keeps
+ * an error until the caller asks for it (cuda_launched in backend.cuh). Structs and arrays in host
+ * memory may change after the call, except the arguments of cuda_sample. The thread that computes
+ * (compute.h) calls the launchers. */
 #ifndef COMPUTE_CUDA_KERNELS_CUH
 #define COMPUTE_CUDA_KERNELS_CUH
 
@@ -159,7 +159,8 @@ void cuda_gemv(cudaStream_t stream, const struct cuda_weights *w, const __nv_bfl
                const float *a_f32, uint32_t rows, bool add, float *y);
 /* y[i] = w[i] · a + biases[i] (or y[i] += with `add`) for up to CUDA_GEMV_SET matrices with the
  * same number of columns, so that small matrices fill the device together. biases, or an entry, may
- * be NULL. The bits of a result are those of cuda_gemv, for any set and any number of rows. */
+ * be NULL. Each result has the same bits as a result of cuda_gemv, for any set and any number of
+ * rows. */
 #define CUDA_GEMV_SET 4
 void cuda_gemv_set(cudaStream_t stream, const struct cuda_weights *const *w,
                    const float *const *biases, uint32_t count, const __nv_bfloat16 *a,

@@ -101,8 +101,8 @@ bool tiers_progress(struct tiers *tiers);
 
 /* Begins a job. `ended` is called later, from tiers_progress or tiers_close. Returns false, and
  * `ended` is not called, if the tier does not work now, if it has TIER_JOBS_MAX jobs, or if there
- * is no memory. A tier that is being opened for the first time accepts TIER_FIND and TIER_LOAD,
- * which then wait for the result. Requires that first is less than end. */
+ * is no memory. While a tier is being opened for the first time, TIER_FIND and TIER_LOAD are
+ * accepted, and wait until the opening has ended. Requires that first is less than end. */
 bool tiers_submit(struct tiers *tiers, struct tier_job *job);
 /* Asks a job to end early. A TIER_LOAD or TIER_STORE that is running ends after its current
  * span. */
