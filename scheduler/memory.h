@@ -189,8 +189,8 @@ bool sched_memory_grant(struct sched_memory *memory, sched_slot slot, uint32_t b
 
 /* Finds the granted reservation that must be given up to break a deadlock between machines
  * (sched_machine_deadlock_victim). If the result is true, the caller quarantines or removes the
- * request. Requires that no further batch can begin now. prompt_holders = number of requests that
- * hold blocks here and are decoded elsewhere, plus 1 if loads from tiers hold blocks. */
+ * request. Requires that no batch can begin now. prompt_holders = number of requests that hold
+ * blocks here and are decoded elsewhere, plus 1 if loads from tiers hold blocks. */
 bool sched_memory_deadlock_victim(const struct sched_memory *memory, uint32_t blocks_free,
                                   uint32_t prompt_holders, sched_slot *slot_out);
 

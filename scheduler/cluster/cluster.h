@@ -148,8 +148,9 @@ struct sched_cluster_options {
      * machine generates the answer, unless it has at least this number of scheduled tokens more. */
     uint64_t stay_tokens;
 
-    /* A machine that holds a prefix of the prompt may be taken instead of the machine by the rules
-     * if it has at most this number of pending or scheduled tokens more (cheapest.c). */
+    /* Instead of the machine that the rules choose, the scheduler may take a machine that holds a
+     * prefix of the prompt, if this machine's pending or scheduled tokens are higher by at most
+     * this number (cheapest.c). */
     uint64_t prefix_slack_tokens;
     uint32_t prefix_step_tokens; /* Prompt tokens from one prefix hash to the next. */
     /* true: machines keep prefixes, so prompt tokens whose KV a machine holds are neither computed
@@ -209,7 +210,7 @@ enum sched_event_kind {
     SCHED_LINK_DOWN,    /* `machine` can no longer write KV to `peer`. */
     SCHED_LINK_SPEED,   /* The measured speed of the link from `machine` to `peer`: link. */
     SCHED_MACHINE_HOST, /* `machine` is on `host`. */
-    /* `machine` gets no new requests, until SCHED_MACHINE_UNDRAIN. It finishes its requests. */
+    /* `machine` finishes its requests, and gets no new requests until SCHED_MACHINE_UNDRAIN. */
     SCHED_MACHINE_DRAIN,
     SCHED_MACHINE_UNDRAIN, /* `machine` gets requests again. */
     /* The home pool of `machine` is now `pool`. The machine finishes its requests, except those
@@ -236,8 +237,9 @@ struct sched_prefix {
     uint32_t count;         /* Number of hashes. */
 };
 
-/* The load that schedulers of other gateways have on a machine. It counts like the scheduler's own
- * load when a machine is chosen, but not when a lent machine may return. */
+/* The load that schedulers of other gateways have on a machine. When the scheduler chooses a
+ * machine, this load counts like the scheduler's own load. It does not keep a lent machine from
+ * returning. */
 struct sched_others {
     uint64_t prompt_tokens; /* Tokens of prompts that are not computed yet. */
     uint64_t kv_tokens;     /* KV memory scheduled, in tokens (sched_memory_tokens_of). */
@@ -254,8 +256,8 @@ struct sched_others {
 /* An event. enum sched_event_kind says which fields are used. */
 struct sched_event {
     enum sched_event_kind kind;
-    /* SCHED_ARRIVED: the request was accepted before. It goes before new requests of its priority
-     * class. While it waits, it is refused only if it can never fit. */
+    /* SCHED_ARRIVED: the request was accepted before. It goes before the new requests of its
+     * priority class. A waiting resumed request is refused only if it can never fit. */
     bool resumed;
     bool busy;
     enum pool pool;
@@ -329,8 +331,8 @@ enum sched_refusal {
     SCHED_REFUSED_WAIT,     /* The request would wait, or has waited, for queue_us_max. */
 };
 
-/* Estimated times, in microseconds, by which cheapest.c chose the route. All zeros = another rule
- * chose the route. */
+/* Estimated times, in microseconds, by which cheapest.c chose the route. All zeros = cheapest.c did
+ * not choose the route. */
 struct sched_decision {
     /* The least cost of each kind of route, including the time that other requests lose; 0 = there
      * was no route of this kind. The route with the least cost was taken. */
@@ -365,7 +367,7 @@ struct sched_action {
 /* Actions in the order in which the caller carries them out. */
 struct sched_actions {
     uint32_t count;
-    bool more; /* Further actions are due: call sched_cluster_more_actions until this is false. */
+    bool more; /* More actions follow: call sched_cluster_more_actions until this is false. */
     struct sched_action items[SCHED_ACTIONS_MAX];
 };
 
@@ -389,7 +391,7 @@ enum status sched_cluster_configure(struct sched_cluster *sc,
  * that the scheduler does not know. */
 void sched_cluster_event(struct sched_cluster *sc, const struct sched_event *event,
                          struct sched_actions *out);
-/* Stores the further actions that follow from the present state. */
+/* Stores the next actions that follow from the present state. */
 void sched_cluster_more_actions(struct sched_cluster *sc, int64_t now_us,
                                 struct sched_actions *out);
 

@@ -84,7 +84,7 @@ struct cluster_machine {
      * machine can ever hold a request. */
     bool was_up;
     bool busy; /* `busy` of the latest SCHED_MACHINE_QUEUE since the machine is up. */
-    /* The caller knows the machine's pools: no SCHED_MOVED is due. */
+    /* The caller knows the machine's pools: no SCHED_MOVED is needed. */
     bool move_reported;
     enum pool reported_pool;        /* Current pool that the caller knows. */
     enum pool reported_home;        /* Home pool that the caller knows. */
@@ -337,7 +337,7 @@ void cluster_load_others(struct sched_cluster *sc, uint32_t machine,
 
 /* Adds the machine to the trees or removes it. Call it when `up` or `draining` has changed. */
 void cluster_pool_refresh(struct sched_cluster *sc, uint32_t machine);
-/* Changes the machine's current pool. SCHED_MOVED becomes due. */
+/* Changes the machine's current pool. The action SCHED_MOVED follows. */
 void cluster_pool_move(struct sched_cluster *sc, uint32_t machine, enum pool pool);
 /* Changes the home pool. The current pool becomes the home pool, or the mixed pool if the machine
  * has work of the other phase; requests that are too large for the mixed machine are then lost. */
@@ -399,10 +399,10 @@ uint64_t cluster_transfer_error_us(const struct sched_cluster *sc, uint32_t from
                                    uint64_t tokens);
 /* Returns the microseconds until the transfers from `from` and the transfers to `to` have ended. */
 uint64_t cluster_transfer_wait_us(const struct sched_cluster *sc, uint32_t from, uint32_t to);
-/* Returns the microseconds from the end of computing a prompt until the KV of `tokens` of its
- * tokens has arrived. The computation takes compute_us microseconds and ends computed_us
- * microseconds from now. Layers are sent while later layers are computed, but only after all
- * transfers that were begun before. */
+/* Returns the time from the end of a prompt's computation to the arrival of the KV, in
+ * microseconds. tokens: tokens of the prompt whose KV is sent. The computation takes compute_us
+ * microseconds and ends computed_us microseconds from now. Layers are sent while later layers are
+ * computed, but only after all transfers that were begun before. */
 uint64_t cluster_exposed_us(const struct sched_cluster *sc, uint32_t from, uint32_t to,
                             uint64_t tokens, uint64_t computed_us, uint64_t compute_us);
 /* Records that KV of `tokens` tokens is sent, after the time of cluster_transfer_wait_us. */
@@ -419,8 +419,8 @@ void cluster_tiers_set(struct sched_cluster *sc, uint32_t machine, const struct 
 /* Records that the machine is down. What its memory tier has stored is forgotten; its file and the
  * shared store keep their KV. */
 void cluster_tiers_down(struct sched_cluster *sc, uint32_t machine);
-/* Records that the machine, which holds the KV of these prefixes in memory, also stores the KV in
- * its tiers: in the tiers that work and that machines of its home pool write. */
+/* Records that a machine stores KV that it holds in memory in its tiers, too: in the tiers that
+ * work and that machines of its home pool write. hashes: [count], the prefixes. */
 void cluster_stored_add(struct sched_cluster *sc, uint32_t machine, const uint64_t *hashes,
                         uint32_t count);
 /* Calls `take` with each machine whose memory tier has probably stored the prefix, then with each

@@ -138,7 +138,7 @@ bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
 void sched_machine_await_begin(struct sched_machine *sm, sched_slot slot);
 
 /* Finds the granted reservation that must be given up to break a deadlock between machines.
- * Requires that no further batch can begin now. holders = number of requests that hold blocks here.
+ * Requires that no batch can begin now. holders = number of requests that hold blocks here.
  *
  * The deadlock: prompts on this machine wait for blocks that belong to reservations. The prompts of
  * these reservations wait on other machines for blocks that belong to other reservations, and so
@@ -180,7 +180,7 @@ bool sched_machine_draft_short_find(struct sched_machine *sm, sched_slot *slot_o
  * that decode is in a batch, or if no such decode exists. */
 bool sched_machine_victim_find(const struct sched_machine *sm, sched_slot *slot_out);
 
-/* Sets how many drafted tokens each further step of a decode may check, until the next call.
+/* Sets how many drafted tokens each step of a decode may check, until the next call.
  * sched_machine_decode_add sets 0. The step has one row more for each drafted token, as far as the
  * decode's memory and the batch have room; a batch that a prompt can join checks no drafts. After
  * the batch the caller reports the accepted tokens with sched_machine_decode_advance. */
@@ -192,8 +192,9 @@ void sched_machine_decode_advance(struct sched_machine *sm, sched_slot slot, uin
 
 /* Removes the request from the scheduler, in any state. Requires that it is in no batch. */
 void sched_machine_remove(struct sched_machine *sm, sched_slot slot);
-/* Makes sure that no further batch takes a chunk of a prompt whose first chunk was in a batch. No
- * effect on other requests. Call sched_machine_remove when no batch contains the prompt. */
+/* Makes sure that no more chunks of the prompt go into a batch, if the prompt's first chunk was in
+ * a batch. No effect on other requests. Call sched_machine_remove when no batch contains the
+ * prompt. */
 void sched_machine_stop(struct sched_machine *sm, sched_slot slot);
 /* Returns true if a batch in flight contains the request. */
 bool sched_machine_in_batch(const struct sched_machine *sm, sched_slot slot);

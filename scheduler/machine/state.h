@@ -37,7 +37,7 @@ struct slot {
     uint32_t blocks;         /* Prompt or reservation: blocks that must still be taken. */
     uint32_t tokens;         /* Prompt: tokens to compute. Decode: tokens left to generate. */
     uint32_t tokens_done;    /* Prompt: tokens that are computed or in a batch in flight. */
-    uint32_t room;           /* Decode: further tokens that its blocks can hold. */
+    uint32_t room;           /* Decode: number of next tokens that its blocks can hold. */
     uint32_t draft;          /* Decode: drafted tokens that its next step may check. */
     bool pinned;             /* Decode: it is never a victim. */
     struct sched_rank rank;  /* Decode: urgency and API key. */

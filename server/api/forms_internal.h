@@ -43,8 +43,8 @@ json_t *form_message_last(const struct form *form, const char *role);
 bool form_content_add(struct form *form, json_t *message, json_t *content, const char *place);
 /* Appends a piece of an assistant's reasoning to the collected reasoning. */
 void form_reasoning_add(struct text *reasoning, const json_t *piece);
-/* Moves the collected reasoning, if there is any, to a message, and frees *reasoning. A further
- * call replaces the message's reasoning. */
+/* Moves the collected reasoning, if there is any, to a message, and frees *reasoning. If the
+ * message has reasoning already, replaces that reasoning. */
 bool form_reasoning_end(struct form *form, json_t *message, struct text *reasoning);
 /* Adds a text to a message's content. With more than one text, the content is a list of parts. */
 bool form_text_add(struct form *form, json_t *message, json_t *text);

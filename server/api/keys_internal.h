@@ -71,7 +71,7 @@ static inline void key_index_add(struct key_index *index, uint64_t hash, uint32_
 }
 
 /* Return the position of the first candidate, or of the candidate after position `at`. Store the
- * candidate's number; KEY_INDEX_NONE = no further candidate. */
+ * candidate's number; KEY_INDEX_NONE = there is no such candidate. */
 static inline uint32_t key_index_first(const struct key_index *index, uint64_t hash,
                                        uint32_t *number_out)
 {

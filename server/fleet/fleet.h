@@ -157,7 +157,7 @@ enum status fleet_open(struct config *config, struct fleet **out);
 void fleet_close(struct fleet *f); /* NULL is fine. */
 
 /* Returns the machine with the next higher index. machine NULL = return the first machine. Returns
- * NULL if there is no further machine. `machine` may have been removed since it was returned. */
+ * NULL if no machine has a higher index. `machine` may have been removed since it was returned. */
 struct fleet_machine *fleet_next(const struct fleet *f, const struct fleet_machine *machine);
 /* Returns the machine with this name; NULL = none. */
 struct fleet_machine *fleet_find(const struct fleet *f, const char *name);

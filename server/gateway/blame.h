@@ -5,9 +5,9 @@
  *
  * When a local machine *crashes* (child_crashed, host/child.h, or the kernel killed it for lack of
  * memory), the requests in its running batches become *suspects*. Only one suspect runs on machines
- * at a time, beside requests that are not suspects. So a further crash shows which request is to
- * blame. A suspect is cleared when its client has got BLAME_CLEAR_TOKENS further tokens. A request
- * fails after scheduler/crashes_max crashes without being cleared.
+ * at a time, beside requests that are not suspects. So the next crash shows which request is to
+ * blame. A suspect is cleared when its client has got BLAME_CLEAR_TOKENS tokens since the crash. A
+ * request fails after scheduler/crashes_max crashes without being cleared.
  *
  * Other losses have a weight (enum blame_cause), because they may have another cause than the
  * request. A request fails when the sum of the weights since its latest token is at least

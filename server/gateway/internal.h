@@ -42,7 +42,8 @@ struct gateway_version {
     struct config_kv kv; /* KV settings of the version's machines. */
 };
 
-/* How much more traffic the SLO allows (scheduler/headroom.h). Searches follow one another. */
+/* How much more traffic the SLO allows (scheduler/headroom.h). When a search has ended, the next
+ * search begins later. */
 struct gateway_headroom {
     bool searching;                /* A search has begun and has not ended. */
     bool has_result;               /* `result` is set, and the latest search found traffic. */
@@ -197,9 +198,9 @@ extern const struct connections_events gateway_connections_events; /* For connec
 bool gateway_machine_may_decode(const struct gateway *g, const struct fleet_machine *m);
 /* Sends the machine its current and home pool. */
 void gateway_machine_role_send(struct gateway *g, struct fleet_machine *m);
-/* Sends PEER to the machine `prompt`, which then connects to the machine `token`, or reports the
- * link that it has. Does nothing if a machine is not up, if the versions differ, if `prompt` will
- * send no KV, or if `token` may not decode. */
+/* Sends PEER to the machine `prompt`. This machine then connects to the machine `token`, or reports
+ * the link if it has one. Does nothing if a machine is not up, if the versions differ, if `prompt`
+ * will send no KV, or if `token` may not decode. */
 void gateway_machine_peer_send(struct gateway *g, struct fleet_machine *prompt,
                                const struct fleet_machine *token);
 /* Calls gateway_machine_peer_send for each pair of `m` and another machine, in both directions. */
@@ -214,8 +215,8 @@ void gateway_machine_links_forget(struct gateway *g, const struct fleet_machine 
  * and to g->event_ring. The ring does not get the lines of gateway_event_begin and
  * gateway_event_version, and events such as measurements that caused no action. */
 
-/* Adds an event of the version's scheduler with its actions. event: NULL = the actions are further
- * actions of the previous event. */
+/* Adds an event of the version's scheduler with its actions. event: NULL = the actions belong to
+ * the previous event, too. */
 void gateway_event(struct gateway *g, const struct gateway_version *version, int64_t now_us,
                    const struct sched_event *event, const struct sched_actions *actions);
 void gateway_event_configure(struct gateway *g, const struct gateway_version *version,

@@ -9,7 +9,7 @@
 
 /* Sets r->held to the machine that has KV of the most tokens, among r->held, the request's prompt
  * machine and token machine, and the machine of r->checkpoint; all zeros = none of them. Machines
- * that are not up do not count. gone: a further machine that does not count; NULL = none. */
+ * that are not up do not count. gone: a machine that does not count either; NULL = none. */
 void request_held_update(struct gateway_request *r, const struct fleet_machine *gone);
 
 #endif

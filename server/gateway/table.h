@@ -169,7 +169,7 @@ void request_table_free(struct request_table *table, struct gateway_request *r);
 /* Returns the open request with this id; NULL = none. */
 struct gateway_request *request_table_find(struct request_table *table, uint64_t id);
 /* Returns the open request in the next slot after the slot of `r`, which may have been freed. r
- * NULL = return the first. Returns NULL if there is no further request. */
+ * NULL = return the first. Returns NULL if no open request has a higher slot. */
 struct gateway_request *request_table_next(struct request_table *table,
                                            const struct gateway_request *r);
 

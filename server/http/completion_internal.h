@@ -110,7 +110,7 @@ struct completion {
     struct answer_format format;       /* See struct completion_input. */
     enum answer_begin begin;           /* See struct completion_input. */
     uint32_t open_choices;             /* Number of choices that have not ended. */
-    uint64_t seed;     /* Seed of the first choice; each further choice has the next number. */
+    uint64_t seed;     /* Seed of the first choice; choice i has the seed `seed` + i. */
     bool output_begun; /* The stream has begun, or the completion has finished. */
     uint64_t prompt_tokens_computed;   /* Tokens of the prompts that are `computed`. */
     struct ledger_entry *ledger_entry; /* NULL = no ledger, or the entry has ended. */

@@ -287,9 +287,10 @@ bool http_headers_check(struct exchange *exchange, const char *url, const char *
                         struct api_error *error);
 /* Fills *error with the answer to a body that is too large. Returns false. */
 bool http_body_too_large(struct exchange *exchange, struct api_error *error);
-/* Returns false, with a 503 in *error, if there is no room for `bytes` more bytes of a body, which
- * then has body_bytes bytes. All bodies together may have http/bodies_bytes_max bytes, or
- * http/body_bytes_max if that is more. Bodies up to HTTP_LARGE_BYTES may use a sixteenth more. */
+/* Returns false, with a 503 in *error, if there is no room for `bytes` more bytes of a body.
+ * body_bytes: size of the body with these bytes. All bodies together may have http/bodies_bytes_max
+ * bytes, or http/body_bytes_max if that is more. Bodies up to HTTP_LARGE_BYTES may use a sixteenth
+ * more. */
 bool http_bodies_fit(const struct http *h, uint64_t body_bytes, uint64_t bytes,
                      struct api_error *error);
 
@@ -298,7 +299,7 @@ bool http_bodies_fit(const struct http *h, uint64_t body_bytes, uint64_t bytes,
 /* Returns true if http/web_origins names the site `origin`; "*" names no site. */
 bool http_web_origin_named(const struct exchange *exchange, const char *origin);
 /* Returns true if a browser asks (method OPTIONS) whether a page of another site may send a
- * request, and the page may. */
+ * request, and the answer is yes. */
 bool http_web_is_preflight(const struct exchange *exchange, const char *method);
 /* Adds the headers that let a web page of another site read the response, if it may. */
 void http_web_headers_add(const struct exchange *exchange, struct MHD_Response *response);

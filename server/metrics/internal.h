@@ -81,7 +81,7 @@ struct message_stats metrics_counters(const struct metrics *m, uint32_t machine)
 /* Groups of metric families (common/counters.h). A *family* is what Prometheus calls the samples of
  * one metric. */
 enum metrics_group {
-    METRICS_GROUP_HIDDEN, /* Not on the page, or a part of another family. */
+    METRICS_GROUP_HIDDEN, /* No family: the value is not on the page, or is in another family. */
     METRICS_GROUP_LOAD,
     METRICS_GROUP_WORK,
     METRICS_GROUP_SENT,
