@@ -140,7 +140,7 @@ struct machine {
 
     int64_t weights_us;   /* When the weights were loaded. */
     int64_t now_us;       /* Current time, read at the start of each round of an iteration. */
-    uint32_t event_count; /* Events in this round, after which another round is needed. */
+    uint32_t event_count; /* Events in this round; > 0 = the iteration needs one more round. */
     bool sends_queued;    /* Messages or writes were queued in this round. */
     bool stats_changed;   /* Statistics may have changed since they were sent last. */
     int64_t stats_due_us; /* Earliest time to send statistics. */
@@ -254,8 +254,8 @@ int machine_draft_fd(const struct machine *m); /* -1 = none. */
 /* Starts the draft model's next job, if it has one. Returns true while a job runs: the caller then
  * starts no batch. Requires that no batch is in flight. */
 bool machine_draft_turn(struct machine *m);
-/* Lets the draft model catch up with further tokens (token_drafts.h). Call this function when the
- * machine's batches have been started, or when there was none to start. */
+/* Lets the draft model compute tokens that it has not computed yet (token_drafts.h). Call this
+ * function when the machine's batches have been started, or when there was none to start. */
 void machine_draft_catch_up_allow(struct machine *m);
 /* If the draft model's job is done, hands the tokens that it has generated to the token pool. */
 void machine_draft_progress(struct machine *m);

@@ -44,9 +44,9 @@ uint32_t draft_seats_computed(const struct draft_seats *seats, draft_seat seat);
  * count as computed, also when the running job has computed them. */
 void draft_seats_cut(struct draft_seats *seats, draft_seat seat, uint32_t tokens);
 
-/* Adds a seat to the next job, which computes the context's tokens from draft_seats_computed up to
- * the first `end_tokens` tokens. Takes blocks for them, and stores the seat's block table, which is
- * valid until the job is done. Requires that draft_seats_computed < end_tokens ≤ tokens_max, and
+/* Adds a seat to the next job. The job computes the context's tokens [draft_seats_computed,
+ * end_tokens). Takes blocks for these tokens, and stores the seat's block table, which is valid
+ * until the job is done. Requires that draft_seats_computed < end_tokens ≤ tokens_max, and
  * that the job does not have the seat yet. Returns false, and changes nothing, if too few blocks
  * are free. */
 bool draft_seats_begin(struct draft_seats *seats, draft_seat seat, uint32_t end_tokens,

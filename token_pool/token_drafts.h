@@ -10,10 +10,10 @@
  * step. If the draft model's KV memory is full, or a token is not in its vocabulary, the request
  * goes on without these drafts.
  *
- * A draft layer computes each token from the final vector that the token was drawn from: the final
- * vector of the model, or of the layer itself for a token that the layer has drafted. A draft layer
- * does not compute the prompt, for which there are no final vectors. After each step, the layer
- * computes the accepted tokens again, from the model's final vectors. */
+ * A draft layer computes each token from the final vector from which the token was drawn. If the
+ * layer itself has drafted the token, this is a final vector of the layer; otherwise, of the model.
+ * A draft layer does not compute the prompt, because the prompt has no final vectors. After each
+ * step, the layer computes the accepted tokens again, from the model's final vectors. */
 #ifndef TOKEN_POOL_TOKEN_DRAFTS_H
 #define TOKEN_POOL_TOKEN_DRAFTS_H
 
@@ -35,7 +35,7 @@ struct token_draft_item {
     /* How the *next token*, the one after `tokens`, is drawn; NULL = no token is drawn, and the
      * fields below are not used. */
     const struct sampling *sampling;
-    struct sample_context context; /* Further input of the sampler. */
+    struct sample_context context; /* Also input of the sampler: tokens and token rules. */
     struct grammar_answer *answer; /* The answer's constraint; NULL = none. */
     const uint32_t *drafted;       /* [drafted_count]: the drafted tokens before the next token. */
     uint32_t drafted_count;

@@ -78,7 +78,7 @@ struct fabric_slot {
 struct fabric_copy {
     int64_t begun_us;         /* Time at which the device got the copy. */
     uint64_t number;          /* The device's number of the copy. */
-    struct fabric_slot *slot; /* NULL = a copy to another device. */
+    struct fabric_slot *slot; /* NULL = the copy goes to a peer's device, without a slot. */
     uint8_t *memory;          /* The copy's place in the slot. */
     size_t bytes;
     uint64_t offset;                  /* Outgoing: offset in the peer's region. */
@@ -334,8 +334,8 @@ void fabric_imports_reap(struct fabric *fabric, bool all);
 enum status fabric_staging_open(struct fabric *fabric, const struct fabric_options *options);
 /* Requires that no send and no copy is under way. */
 void fabric_staging_close(struct fabric *fabric);
-/* Returns memory for `bytes` bytes in *slot, or in another slot, which then replaces *slot; NULL =
- * no memory. Requires bytes <= FABRIC_PIECE_BYTES_MAX. */
+/* Returns memory for `bytes` bytes in *slot. If *slot has too little memory left, first replaces
+ * *slot by a slot that has. NULL = no memory. Requires bytes <= FABRIC_PIECE_BYTES_MAX. */
 uint8_t *fabric_slot_memory(struct fabric *fabric, struct fabric_slot **slot, size_t bytes);
 void fabric_slot_drop(struct fabric_slot *slot); /* Removes one user of the slot. NULL is fine. */
 /* Queues a copy between the device address `device` and copy->memory. The copy is a user of

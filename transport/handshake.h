@@ -12,8 +12,8 @@
 
 #define HANDSHAKE_BYTES_MAX (64u << 10) /* Largest payload of HELLO. */
 
-/* Numbers of the formats of KV and of two hashes. Peers refuse each other if a format differs
- * (common/formats.h); only machines compare `kv`. */
+/* The sender's format of KV, and its formats of two hashes (common/formats.h). Peers refuse each
+ * other if a format differs; only machines compare `kv`. */
 struct handshake_formats {
     uint32_t kv;
     uint32_t prefix_hash;

@@ -436,8 +436,8 @@ struct message_stage {
     char address[LIMIT_ADDRESS_BYTES];
 };
 
-/* STAGES: the processes that hold KV of a machine. On each path, a KV head of a layer is in one
- * process, or in several ranks of a stage, which then hold copies. */
+/* STAGES: the processes that hold KV of a machine. On each path, each KV head of a layer is in one
+ * process, or several ranks of a stage hold copies of it. */
 struct message_stages {
     uint32_t count; /* 1 to LIMIT_STAGE_PROCESSES. */
     uint32_t padding;

@@ -169,9 +169,9 @@ bool linger_await(struct peer *peer);
  * when the writes of this side have ended. Sets the state to PEER_LINGERING, and keeps the socket
  * open for reading, if writes_awaited is true and there is a socket; else sets PEER_DEAD. */
 void linger_begin(struct peer *peer);
-/* Reads and drops what has arrived from a lingering peer. If the peer has closed the connection,
- * ends the connection and calls the event writes_ended. If the socket of a peer on this host has
- * failed in another way, ends the connection without the event. */
+/* Reads and drops what has arrived from a lingering peer. If the peer has closed the connection or
+ * its socket has failed, ends the connection and calls the event writes_ended. Exception: if the
+ * socket of a peer on this host has failed, there is no event. */
 void linger_socket_ready(struct peer *peer);
 /* Closes all lingering connections without an event, because the transport closes. */
 void linger_close(struct ucx *ucx);

@@ -9,7 +9,7 @@
  *
  * Each connection has a TCP socket. Control messages travel on this socket in order, and the end of
  * the socket shows that a process has died. KV travels in the first of these ways that works: by
- * copies between devices of one host; over UCX (shared memory, InfiniBand); over further TCP
+ * copies between devices of one host; over UCX (shared memory, InfiniBand); over separate TCP
  * sockets (data connections). With a cluster key, TCP sockets carry TLS. A transport without a
  * region, such as the gateway's, does not open UCX. */
 #ifndef TRANSPORT_TRANSPORT_H
@@ -29,8 +29,8 @@
 /* What a process is. TRANSPORT_MACHINE: any process that is not a gateway, also a stage process. */
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
 
-/* Which of the two lists of factors of LongRoPE a machine computes with. The config chooses the
- * list (scheduler/context_tokens_max), so equal model files do not mean equal KV. */
+/* LongRoPE has two lists of factors, and a machine computes with one of them. The config chooses
+ * the list (scheduler/context_tokens_max), so equal model files do not mean equal KV. */
 enum transport_rope_list {
     TRANSPORT_ROPE_LIST_NONE, /* A rotary embedding without such lists, or a gateway. */
     TRANSPORT_ROPE_LIST_SHORT,

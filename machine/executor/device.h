@@ -1,6 +1,6 @@
 /* device: the part of a process that computes. A device owns the backend, the weights of the
  * process's layers, and the engine with its thread. A machine without stages has a device for all
- * layers (local.c), and another one for a draft model (machine/draft.c). A stage process has a
+ * layers (local.c), and a second device for a draft model (machine/draft.c). A stage process has a
  * device for its layers (stage.c). All calls are made on the event loop thread of the process. A
  * device starts no jobs (its user does, with engine.h), and does not own the KV region (its user
  * does). */

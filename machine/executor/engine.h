@@ -60,7 +60,7 @@ struct engine_job {
     struct engine_score *scores; /* In ascending order of rows. */
     uint32_t pooled_count;
     struct engine_pooled *pooled;
-    /* engine_fd also becomes readable when K and V of further layers are stored. */
+    /* engine_fd also becomes readable whenever K and V of more layers are stored. */
     bool report_layers;
     uint32_t turn_us; /* Length of a turn (slice_us of turns_begin). */
     uint64_t used_us; /* Result: time that the job has taken, without waiting for turns. */

@@ -41,10 +41,10 @@ struct answer_family {
     /* The marker before calls in a constraint. ANSWER_MARKER_NONE = an answer with calls begins
      * with "{" or "[". Not used for harmony. */
     enum answer_marker trigger;
-    /* Appends to a constraint of the kind "format:" (model/grammar/grammar.h) expressions for the
-     * text at a place of a call, which `step` can read. tool_name is NULL except for CALL_HEAD and
-     * CALL_TAIL. several_calls: there may be more than one call. `write` NULL = the family has no
-     * calls. */
+    /* Appends expressions to a constraint of the kind "format:" (model/grammar/grammar.h): for the
+     * text at a place of a call, in a form that `step` can read. tool_name is NULL except for
+     * CALL_HEAD and CALL_TAIL. several_calls: there may be more than one call. `write` NULL = the
+     * family has no calls. */
     void (*write)(struct text *out, const struct answer_format *format, enum call_place place,
                   const char *tool_name, bool several_calls);
 };

@@ -74,13 +74,13 @@ const struct mapped_tensor *folder_tensor_find_any(const struct folder *f, const
  * Returns ST_NO_MEMORY on failure. The caller calls folder_tensors_sort after the last tensor. */
 enum status folder_tensor_add(struct folder *f, const char *name,
                               const struct mapped_tensor *tensor, struct error *error);
-/* Sorts the added tensors by name. Returns ST_INVALID if the name of an added tensor is also the
- * name of another added tensor, or of a tensor of the files whose elements are not integers. */
+/* Sorts the added tensors by name. Returns ST_INVALID if two added tensors have equal names, or if
+ * the files have a tensor with the name of an added tensor whose elements are not integers. */
 enum status folder_tensors_sort(struct folder *f, struct error *error);
 
-/* Returns a digest of the files, which `f` owns (content_hash.h). */
+/* Returns a digest of the files (content_hash.h). `f` owns the digest. */
 const struct digest *folder_digest(struct folder *f);
-/* Returns a digest of the files without tensor data, which `f` owns. */
+/* Returns a digest of the files, without their tensor data. `f` owns the digest. */
 const struct digest *folder_metadata_digest(struct folder *f);
 uint64_t folder_bytes(const struct folder *f); /* Returns the size of the files with weights. */
 

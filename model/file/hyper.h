@@ -48,7 +48,7 @@ struct model_rope_scaling {
 };
 
 /* The experts of the layers that have a router. A row chooses some of the routed experts, and uses
- * all shared experts, which together are one feed-forward. */
+ * all shared experts. The shared experts are computed together, as one feed-forward. */
 struct model_experts {
     uint32_t count;      /* Routed experts of a layer; 0 = the model is dense. */
     uint32_t used;       /* Experts that a row chooses. */

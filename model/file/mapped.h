@@ -1,7 +1,7 @@
 /* mapped: the types of the texts and tensors of model files. A text or tensor is a plain value that
- * points to memory of another part. The readers in model/file/ make texts and tensors, which are
- * valid until model_file_close. Any thread may read the values. This part neither maps nor frees
- * memory. */
+ * points to memory which it does not own. The readers in model/file/ make texts and tensors, which
+ * are valid until model_file_close. Any thread may read the values. This part neither maps nor
+ * frees memory. */
 #ifndef MODEL_FILE_MAPPED_H
 #define MODEL_FILE_MAPPED_H
 

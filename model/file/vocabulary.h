@@ -110,7 +110,7 @@ struct vocabulary {
      * model/text/) that divides a text into words. */
     struct mapped_text splitter;
     /* [expression_count] regular expressions that divide a text into words. The first expression
-     * divides the text into its matches and the texts between them; each further expression divides
+     * divides the text into its matches and the texts between them; each later expression divides
      * these parts again. */
     struct mapped_text expressions[VOCABULARY_EXPRESSIONS_MAX];
     uint32_t expression_count;
@@ -128,7 +128,7 @@ struct vocabulary {
     bool user_blanks;              /* User-defined tokens spell a blank as U+2581. */
     bool unknown_fused; /* Unknown characters that follow each other become one unknown token. */
     uint32_t bos, eos, unknown; /* Token ids; VOCABULARY_NO_TOKEN = none. */
-    /* [end_count] ids of further tokens that end an answer. The list may have `eos`, too. */
+    /* [end_count] ids of tokens that end an answer, besides `eos`. The list may have `eos`, too. */
     uint32_t end_tokens[VOCABULARY_END_TOKENS_MAX];
     uint32_t end_count;
     struct mapped_text template; /* Chat template; text NULL = none. */

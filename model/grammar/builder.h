@@ -28,7 +28,8 @@ enum node_kind {
     /* Begins a counted repetition of `least` to `most` rounds, at `next`. `target` is the NODE_LOOP
      * that ends each round. */
     NODE_COUNT,
-    /* Ends a round: continues at `next` with another round, or at `target` after the repetition. */
+    /* Ends a round: continues with one more round, at `next`, or after the repetition, at
+     * `target`. */
     NODE_LOOP,
     NODE_END, /* Ends a rule. */
 };

@@ -1,10 +1,10 @@
-/* dfa: small deterministic automata over bytes, for texts that satisfy two patterns, or one pattern
- * and not another. The caller owns each struct dfa. The files schema_*.c call the functions on the
- * thread that compiles a constraint, for the inside of JSON strings in SPELLING_JSON (builder.h).
- * This part does not parse patterns.
+/* dfa: small deterministic automata over bytes, for texts that satisfy two patterns, or that
+ * satisfy one pattern but not the other. The caller owns each struct dfa. The files schema_*.c call
+ * the functions on the thread that compiles a constraint, for the inside of JSON strings in
+ * SPELLING_JSON (builder.h). This part does not parse patterns.
  *
  * A function that fails records the error in the builder `errors` and returns NULL. NULL is fine as
- * an argument: a function that returns a dfa then returns NULL; another function treats NULL as a
+ * an argument: functions that return a dfa then return NULL; all other functions treat NULL as a
  * dfa without texts. */
 #ifndef MODEL_GRAMMAR_DFA_H
 #define MODEL_GRAMMAR_DFA_H

@@ -306,7 +306,8 @@ struct tokenizer;
 size_t spm_decode(const char *text, size_t bytes, char *out);
 /* Returns the byte of a byte token's spelling ("<0x0A>"); -1 = it is no byte token. */
 int spm_byte(const char *text, size_t bytes);
-/* Returns true if the token has a blank after another character, so that it can cross words. */
+/* Returns true if the token has a blank after a character that is no blank. Such a token can begin
+ * in one word and end in the next. */
 bool spm_word_crosses(const char *piece, size_t bytes);
 /* Returns the end of the word that begins at `at`, which must be below `bytes`. */
 size_t spm_word_end(const struct tokenizer *t, const char *text, size_t bytes, size_t at);

@@ -20,7 +20,7 @@
 struct admin_target {
     struct option_texts gateways; /* Values of --socket and --url; may be empty. */
     const char *api_key_file;     /* File with the API key; NULL = none. */
-    const char *ca_file; /* PEM file of trusted certificates; NULL = those of the system. */
+    const char *ca_file; /* PEM file of trusted certificates; NULL = the system's certificates. */
     bool every_address;  /* Each address of a URL's host is a gateway. */
     double timeout_s;    /* Most time of one request. */
 };

@@ -47,7 +47,7 @@ struct doctor_gpu {
 struct doctor_gpus {
     uint32_t count;
     struct doctor_gpu gpus[DOCTOR_GPUS_MAX];
-    char end_why[512]; /* Why no further GPU was found; "" = the list is full. */
+    char end_why[512]; /* Why no more GPUs were found; "" = the list is full. */
 };
 
 /* Measured writes from the first GPU (`from`) to the GPU memory of another process (`to`), which

@@ -63,9 +63,9 @@ struct plan_mix {
     uint32_t prompt_layer_split;
 };
 
-/* Returns a layer split of the mix. tokens: true = of the token machines, which requires
- * mix->token_count > 0; false = of the other machines. NULL = these machines have one device, or
- * the times come from a table. */
+/* Returns a layer split of the mix. tokens: true = of the token machines (requires mix->token_count
+ * > 0); false = of the other machines. NULL = these machines have one device, or the times come
+ * from a table. */
 static inline const struct machine_split *plan_mix_split(const struct plan_inputs *inputs,
                                                          const struct plan_mix *mix, bool tokens)
 {

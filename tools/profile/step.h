@@ -33,8 +33,8 @@ struct profile_step_options {
     void *self; /* First argument of `progress`. */
 };
 
-/* Sizes of the model's parts in the device's memory. With ranks, the values are those of this
- * process's rank; but in rank 0, the fields marked "sum" are sums over all ranks. */
+/* Sizes of the model's parts in the device's memory. With ranks: the sizes of this process's rank.
+ * Exception: in rank 0, the fields marked "sum" are sums over all ranks. */
 struct profile_step_weights {
     uint64_t layer_bytes[LIMIT_LAYERS]; /* Weights of each layer; sum. */
     uint64_t layer_kinds[LIMIT_LAYERS]; /* Layers with equal numbers have equal types and shapes. */

@@ -20,8 +20,8 @@ enum replay_time { REPLAY_TIME_TTFT, REPLAY_TIME_TBT, REPLAY_TIME_E2E, REPLAY_TI
 struct replay_comparison;
 
 /* Reads the file; replay_comparison_close frees *times_out. A file that begins with "{" is a
- * summary. Any other file is a CSV with the columns request_id, ttft_s, tbt_s and e2e_s. A row with
- * another `outcome` than "done" is left out. rows_required: true = refuse a summary. ST_IO: the
+ * summary. Any other file is a CSV with the columns request_id, ttft_s, tbt_s and e2e_s. A row
+ * whose `outcome` is not "done" is left out. rows_required: true = refuse a summary. ST_IO: the
  * file cannot be read. ST_INVALID: a value is wrong, or a summary is refused. ST_NOT_FOUND: a
  * column is missing. ST_NO_MEMORY: memory runs out. */
 enum status replay_comparison_open(const char *path, bool rows_required,

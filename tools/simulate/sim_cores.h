@@ -59,8 +59,8 @@ void sim_cores_init(struct sim_cores *c, uint32_t cores, uint32_t turn_ms, const
 /* Begins a batch. Requires that the machine has none. */
 void sim_cores_batch_begin(struct sim_cores *c, uint32_t machine, double now_s,
                            const struct sim_cores_work *work);
-/* Returns the sum of work_s of the latest decode steps of all other machines that began a decode
- * step in the last second. */
+/* Adds up work_s of the latest decode step of each other machine, if this step began in the last
+ * second. Returns the sum. */
 double sim_cores_steps_s(const struct sim_cores *c, uint32_t machine, double now_s);
 /* Ends the machine's batch, because the batch is computed or the machine is gone. Does nothing if
  * the machine has no batch. */

@@ -122,7 +122,7 @@ void sim_machine_remove(struct sim_machine *m, sched_slot slot);
 /* ---- KV that stays in the prefix cache ---- */
 
 /* KV of a request's first tokens that the machine keeps after the request has left. Other requests
- * may use the blocks of this KV, those of the last tokens first. */
+ * may take the blocks of this KV. The blocks of the last tokens are taken first. */
 struct sim_kept {
     uint32_t tokens; /* Tokens that were kept, in full blocks; 0 = none. */
     uint32_t blocks; /* Blocks of the kept tokens. */

@@ -45,7 +45,7 @@ void sim_holding_pin(struct sim_pool *pool, struct sim_holding *holding, const u
                      uint32_t spans_max, uint32_t window_first);
 /* Ends the reading of the cache. Requires a holding without blocks. */
 void sim_holding_unpin(struct sim_pool *pool, struct sim_holding *holding);
-/* Takes blocks for further spans, until the holding has `spans` spans. Blocks that the holding
+/* Takes blocks for more spans, until the holding has `spans` spans. Blocks that the holding
  * reads from the cache are not taken. Requires that enough blocks are available. */
 void sim_holding_take(struct sim_pool *pool, struct sim_holding *holding, uint32_t spans);
 /* Ends the reading of cached blocks of layers with a window, once the window has passed all of

@@ -5,13 +5,13 @@
  *
  * A *state* says which part of the cluster the first stages of a pipeline use. The *host vector* of
  * a state is the number of used hosts of each kind. If the latest stage is on a single host, this
- * host may be *open*: a further stage can use its unused devices. The state then has the number of
+ * host may be *open*: the next stage can use its unused devices. The state then has the number of
  * used devices of each kind on the open host. A *closed* state has no open host: the next stage
  * begins on another host. If the number of stages is given, the state also counts the stages.
  *
- * States are numbered so that every further stage leads to a higher number. The number is ordered
- * by stages, then by host vector, then by *slot*: the use of the open host, with `closed` as the
- * last slot. */
+ * States are numbered so that each stage leads to a state with a higher number. The numbers are
+ * ordered by stages, then by host vector, then by *slot*: the use of the open host, with `closed`
+ * as the last slot. */
 #ifndef TOOLS_PARTITION_SOLVER_STATE_H
 #define TOOLS_PARTITION_SOLVER_STATE_H
 
