@@ -67,11 +67,11 @@ struct prompt_pool_calls {
     /* Makes the stages write the KV of a copy, in all layers. Called only with options.stages_push.
      * own_path and cookie have the same values in the call of `flush` that follows. */
     enum status (*copy)(void *self, uint32_t own_path, const struct kv_push *push, uint64_t cookie);
-    /* Asks for a call of prompt_pool_flushed with `cookie` when all bytes that were written for the
-     * request before this call have arrived. own_path: the request's path through this machine's
-     * stages. target: the token machine's number in prompt_links. path: the request's path through
-     * the target's stages. stages_flush = true: the stages flush by themselves, because a push had
-     * `is_last` (struct prompt_push). */
+    /* Requests a flush: when all bytes that were written for the request before this call have
+     * arrived, the machine calls prompt_pool_flushed with `cookie`. own_path: the request's path
+     * through this machine's stages. target: the token machine's number in prompt_links. path: the
+     * request's path through the target's stages. stages_flush = true: the stages flush by
+     * themselves, because a push had `is_last` (struct prompt_push). */
     void (*flush)(void *self, uint32_t own_path, uint32_t target, uint32_t path, uint64_t cookie,
                   bool stages_flush);
 };
@@ -244,9 +244,9 @@ bool prompt_pool_is_stopped(struct prompt_pool *pool, sched_slot slot);
 
 /* Adds the pool's counters to `stats`. */
 void prompt_pool_stats_add(const struct prompt_pool *pool, struct message_stats *stats);
-/* Adds to *out the load from all gateways except `gateway`: the number of prompts that are not
- * computed yet, the tokens of these prompts after their cached spans, and the KV memory, in
- * tokens, of the requests that take blocks of their own. */
+/* Adds the load from all gateways except `gateway` to *out. prompts: the number of prompts that are
+ * not computed yet. prompt_tokens: the tokens of these prompts after their cached spans. kv_tokens:
+ * the KV memory, in tokens, of the requests that take blocks of their own. */
 void prompt_pool_load_add(const struct prompt_pool *pool, const struct transport_peer *gateway,
                           struct message_others *out);
 

@@ -1,8 +1,8 @@
-/* headroom: estimates by which factor the present traffic can grow until the SLO breaks. It replays
- * the latest requests on the cluster's machines, with the times between arrivals divided by a
- * factor, and searches for the greatest factor with which at most HEADROOM_MISSES of the answers
- * miss the limits of the SLO. The gateway calls the functions on its event loop thread.
- * Pure: no clock, no I/O and no allocation. The caller owns struct headroom.
+/* headroom: estimates by which factor the present traffic can grow until the SLO breaks. A replay
+ * simulates the latest requests on the cluster's machines, with the times between arrivals divided
+ * by a factor. A search finds the greatest factor with which at most the part HEADROOM_MISSES of
+ * the answers misses the limits of the SLO. The gateway calls the functions on its event loop
+ * thread. Pure: no clock, no I/O and no allocation. The caller owns struct headroom.
  *
  * The machines' times are the measured times by which the scheduler decides (rates.h). A machine
  * that computes prompts beside answers divides its time as pace.h says. A replay is simpler than

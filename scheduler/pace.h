@@ -58,9 +58,9 @@ void sched_pace_batch_add(struct sched_pace *pace, uint32_t decodes, uint32_t pr
 void sched_pace_open_add(struct sched_pace *pace, uint64_t tokens, int64_t now_us);
 
 /* Returns the most prompt tokens for a batch that also decodes: about as many as the machine
- * computes in the share of its open prompts, at most tokens_max; while the time of a prompt token
- * is not known, tokens_max. The result is rounded to a multiple of LIMIT_CHUNK_TOKENS_MIN, and is
- * not 0. Requires tokens_max >= LIMIT_CHUNK_TOKENS_MIN. */
+ * computes in the share of its open prompts, at most tokens_max. Returns tokens_max while the time
+ * of a prompt token is not known. The result is rounded to a multiple of LIMIT_CHUNK_TOKENS_MIN,
+ * and is not 0. Requires tokens_max >= LIMIT_CHUNK_TOKENS_MIN. */
 uint32_t sched_pace_mixed_tokens(const struct sched_pace *pace,
                                  const struct sched_pace_targets *targets, uint32_t tokens_max);
 

@@ -54,8 +54,9 @@ void sched_rates_decodes_add(struct sched_rates *rates, uint64_t batches, uint64
 
 /* Returns the prompt tokens per second with batches of `rows` rows; 0 = not known yet. */
 uint32_t sched_rates_prompt_tokens_per_s(const struct sched_rates *rates, uint32_t rows);
-/* Returns the decoded tokens per second with the largest batch of at most rows_max rows that takes
- * at most tbt_us, or with a batch of one row if even this batch takes longer; 0 = not known yet. */
+/* Returns the decoded tokens per second with the largest batch that has at most rows_max rows and
+ * takes at most tbt_us. If even a batch of one row takes longer, this batch counts. 0 = not known
+ * yet. */
 uint32_t sched_rates_output_tokens_per_s(const struct sched_rates *rates, uint32_t rows_max,
                                          int64_t tbt_us);
 /* Returns the time of a decode batch; all zeros = not known yet. */

@@ -241,12 +241,12 @@ void token_await_end(struct token_pool *pool, const struct token_request *reques
 
 /* ---- token_blocks.c ---- */
 
-/* Looks the prompt up in the prefix cache and pins the blocks found there until
+/* Looks the prompt up in the prefix cache. Pins the blocks that it finds, until
  * token_blocks_prefix_unpin or token_blocks_leave. Returns how many blocks the request must take
  * from the block pool before its KV arrives. */
 uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *request);
-/* Returns the prompt's first span that is still read in layers with a window after the prompt is
- * computed: by the answer's tokens, or by a machine that takes the answer over. */
+/* In layers with a window, returns the prompt's first span that is still read after the prompt is
+ * computed. The answer's tokens read the span, or a machine that takes the answer over. */
 uint32_t token_blocks_window_first(const struct token_pool *pool,
                                    const struct token_request *request);
 /* Undoes token_blocks_prefix_pin: the pinned blocks may be evicted again. */

@@ -89,8 +89,8 @@ struct sched_cluster_options {
      * - SCHED_OVERDUE: a routed request has waited for this time.
      * Resumed requests, and requests that no machine which is up can take, may wait longer. */
     int64_t queue_us_max;
-    /* Time after which a waiting request expires (SCHED_EXPIRED), from the time when the scheduler
-     * first found that no machine which is up can take the request; 0 = never. */
+    /* A waiting request expires (SCHED_EXPIRED) at this time after the scheduler first found that
+     * no machine which is up can take the request; 0 = never. */
     int64_t wait_us_max;
     /* Rules 3 and 4 apply without a pair from this time after the first machine was up. */
     int64_t cover_after_us;
@@ -153,9 +153,9 @@ struct sched_cluster_options {
      * this number (cheapest.c). */
     uint64_t prefix_slack_tokens;
     uint32_t prefix_step_tokens; /* Prompt tokens from one prefix hash to the next. */
-    /* true: machines keep prefixes, so prompt tokens whose KV a machine holds are neither computed
-     * there nor sent to it. false: the only KV that counts is that of the machine holder_plus_1 - 1
-     * (struct sched_event). */
+    /* true: machines keep prefixes. Prompt tokens whose KV a machine holds are not computed on this
+     * machine, and not sent to it. false: only the KV on the machine holder_plus_1 - 1 (struct
+     * sched_event) counts. */
     bool prefix_saves;
 
     /* A new request whose first token is expected later than this time after its arrival is refused
@@ -314,7 +314,7 @@ enum sched_action_kind {
     /* Refuse `request`, for the reason `refusal`. The client may send it again after
      * retry_after_ms; 0 = never. The scheduler has forgotten the request. */
     SCHED_REFUSE,
-    SCHED_EXPIRED, /* `request` has expired (wait_us_max). The scheduler has forgotten it. */
+    SCHED_EXPIRED, /* wait_us_max is over. The scheduler has forgotten `request`. */
     /* A machine that `request` still needs is down, or is now mixed and too small for the request.
      * The scheduler has forgotten the request; SCHED_ARRIVED routes it again. */
     SCHED_LOST,

@@ -58,8 +58,8 @@ struct cluster_request {
     int64_t waiting_since_us;
     uint32_t next; /* Neighbours in the list `lost` or `limited`. */
     uint32_t previous;
-    /* Time at which the request became *stranded*: it was found that no machine which is up can
-     * take it. -1 = it is not stranded. */
+    /* Time at which the request became *stranded*: the scheduler found that no machine which is up
+     * can take the request. -1 = not stranded. */
     int64_t stranded_us;
 };
 
@@ -372,9 +372,9 @@ uint64_t cluster_work_us(const struct sched_cluster *sc, uint32_t machine, enum 
 
 /* Returns true if both machines take turns on the same cores. */
 bool cluster_same_cores(const struct sched_cluster *sc, uint32_t a, uint32_t b);
-/* Returns true if work of this phase (POOL_PROMPT or POOL_TOKEN) gets more cores when the machine
- * does it, too: the machine has its own cores, or the other machines of the phase that share its
- * cores have fewer threads than there are cores. */
+/* Returns true if this phase (POOL_PROMPT or POOL_TOKEN) gets more cores when the machine does this
+ * phase, too: the machine has cores of its own, or the machines of the phase that share its cores
+ * have fewer threads than there are cores. */
 bool cluster_adds_cores(const struct sched_cluster *sc, uint32_t machine, enum pool phase);
 /* Returns the pending tokens of the machine and of all machines that share its cores. */
 uint64_t cluster_cores_pending(const struct sched_cluster *sc, uint32_t machine);
@@ -470,16 +470,17 @@ enum route_result cluster_route_find(const struct sched_cluster *sc,
 /* Returns false if no machine that was ever up, in a pool that may take the request, is large
  * enough for the request. */
 bool cluster_route_possible(const struct sched_cluster *sc, const struct cluster_request *request);
-/* Returns the microseconds by which the request's first token would miss ttft_us_max on the machine
- * that would compute it first; ≤ 0 = in time, or not known. tokens_before = prompt tokens of the
- * waiting requests before the request. *never_out = whether the first token would be too late even
- * on an idle machine; written only if the time is known. */
+/* Returns by how many microseconds the request's first token would miss ttft_us_max; ≤ 0 = in time,
+ * or not known. The estimate is for the machine that would compute the token first. tokens_before =
+ * prompt tokens of the waiting requests before the request. *never_out = whether the first token
+ * would be too late even on an idle machine; written only if the time is known. */
 int64_t cluster_route_late_us(const struct sched_cluster *sc, const struct cluster_request *request,
                               uint64_t tokens_before, bool *never_out);
 
 /* ---- admission.c ---- */
 
-/* Records when the request began to wait. Adds it to the list `limited` if it is not resumed. */
+/* Records when the request began to wait. Adds a request that is not resumed to the list `limited`.
+ */
 void cluster_admission_wait_begin(struct sched_cluster *sc, uint32_t id);
 /* Removes the request from the list `limited`, and records whether it waited. */
 void cluster_admission_wait_end(struct sched_cluster *sc, uint32_t id);
@@ -492,8 +493,8 @@ uint32_t cluster_admission_overdue(const struct sched_cluster *sc);
 /* Returns the time at which the next waiting request is overdue; INT64_MAX = none. */
 int64_t cluster_admission_due_us(const struct sched_cluster *sc);
 /* Returns true if the last waiting request would probably wait longer than queue_us_max. newcomer =
- * a request without a kept place (cluster_promise_take) has just arrived: if it would wait longer
- * than half of queue_us_max, the places that are kept count as waiting requests, too. */
+ * a request without a kept place (cluster_promise_take) has just arrived. If this request would
+ * wait longer than half of queue_us_max, kept places count as waiting requests, too. */
 bool cluster_admission_late(const struct sched_cluster *sc, bool newcomer);
 /* Returns the milliseconds after which the client of this refused request should send it again, and
  * keeps a place for the request (cluster_promise_add). The next refused request gets a later time.
@@ -505,8 +506,8 @@ uint32_t cluster_admission_retry_ms(struct sched_cluster *sc, uint32_t id);
 /* Keeps a place for a refused request that should be sent again at at_us. Keeps no place if
  * `identity` is 0, or if PROMISES_MAX places are kept. */
 void cluster_promise_add(struct sched_cluster *sc, uint64_t identity, int64_t at_us);
-/* Returns true, and gives the place to the request, if a place is kept for the request, now or from
- * a time in the next second. */
+/* Returns true, and gives the place to the request, if a place is kept for the request and its
+ * at_us has passed or is in the next second. */
 bool cluster_promise_take(struct sched_cluster *sc, uint64_t identity);
 /* Returns the number of places that are kept now, because their at_us has passed. */
 uint32_t cluster_promises_due(const struct sched_cluster *sc);

@@ -11,8 +11,8 @@
  *   A prompt that does not fit a batch without other prompts is cut into chunks; with several
  *   batches in flight, any prompt may be cut. A prompt whose blocks are reserved already may pass
  *   prompts that wait for blocks.
- * - A batch takes the decodes that can run, as far as it has places (continuous batching); if there
- *   are more decodes than places, the decodes alternate.
+ * - A batch takes the decodes that can run (continuous batching). If the batch has too few places
+ *   for all of them, the decodes alternate.
  * - A batch with decodes has at most mixed_prompt_tokens prompt tokens. If a prompt can run, one
  *   place of the batch is kept for a prompt; batches of one place alternate between prompts and
  *   decodes.
@@ -127,9 +127,9 @@ bool sched_machine_reserve_head(const struct sched_machine *sm, sched_slot *slot
  * prefix cache. */
 void sched_machine_reserve_left_set(struct sched_machine *sm, sched_slot slot, uint32_t blocks);
 /* Grants the first reservation: removes it from the queue and stores its slot. The caller then
- * takes the blocks at once. Returns false if none waits, or if blocks_free is less than the sum of
- * the reservation's blocks and the blocks of each path's first waiting prompt, if this prompt
- * arrived before the reservation. Later reservations then wait, too. */
+ * takes the blocks at once. Returns false if none waits, or if blocks_free is less than this sum:
+ * the reservation's blocks, and the blocks of each path's first waiting prompt that arrived before
+ * the reservation. Later reservations then wait, too. */
 bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
                                 sched_slot *slot_out);
 

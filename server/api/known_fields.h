@@ -1,7 +1,8 @@
 /* api_known_fields: tables of the request fields that cleave or other servers (OpenAI, vLLM,
- * llama-server) know, and a check that refuses a body with a field that would change the answer but
- * that cleave does not use. The parsers in server/api/ use it on the text threads, and openapi.c
- * writes /openapi.json from the tables. The functions keep no state, and any thread may call them.
+ * llama-server) know, and a check of a body's fields. The check refuses a field that cleave does
+ * not use, if the field would change the answer. The parsers in server/api/ check bodies on the
+ * text threads, and openapi.c writes /openapi.json from the tables. The functions keep no state,
+ * and any thread may call them.
  * The tables do not have the fields that only /tokenize and /detokenize know, and the check does
  * not parse the values of fields that cleave uses.
  *

@@ -78,8 +78,8 @@ void launcher_machine_stop(struct launcher *l, struct fleet_machine *machine);
 /* Sends the changed options.cluster_keys to the machines that run. */
 void launcher_keys_send(struct launcher *l);
 
-/* Sends the machines that are ready a new level of their log (enum log_level). A process that
- * becomes ready later has the level of its start. */
+/* Sends a new log level (enum log_level) to the machines that are ready. A process that becomes
+ * ready later keeps the level with which it was started. */
 void launcher_log_level_send(struct launcher *l, int level);
 
 /* Asks all machines to end (SIGTERM); no machine is started after that. */

@@ -19,8 +19,8 @@
 struct http_certificate; /* A certificate chain and its private key. */
 
 /* Reads two PEM files of at most 256 KiB: a certificate chain, and the private key of its first
- * certificate, which is read with secret_file_read (common/secret.h). On failure returns a negative
- * status; *error names the file. */
+ * certificate. The key is read with secret_file_read (common/secret.h). On failure returns a
+ * negative status; *error names the file. */
 enum status http_certificate_read(const char *chain_path, const char *key_path,
                                   struct http_certificate **out, struct error *error);
 void http_certificate_free(struct http_certificate *certificate); /* NULL is fine. */
@@ -28,7 +28,7 @@ void http_certificate_free(struct http_certificate *certificate); /* NULL is fin
 int64_t http_certificate_expires(const struct http_certificate *certificate);
 
 /* Uses this certificate for new connections, and takes over its memory. Frees the certificates that
- * were replaced at least 300 s ago, which no TLS hand-shake uses any more. NULL = frees all
+ * were replaced at least 300 s ago: no TLS hand-shake still uses them. NULL = frees all
  * certificates; requires that http_close was called. */
 void http_tls_use(struct http_certificate *certificate, int64_t now_us);
 
