@@ -1,5 +1,5 @@
-/* device_memory: the memory of a GPU, which the host cannot read, as a table of functions that
- * allocate and copy this memory. compute/cuda/ implements the table; devices that use host memory
+/* device_memory: a table of functions that allocate and copy the memory of a GPU, because the host
+ * cannot read this memory itself. compute/cuda/ implements the table; devices that use host memory
  * have no table. Any folder may call the functions. The host uses a pointer into this memory only
  * as a number: for offsets, and as an argument of these functions. The functions start no
  * computation (compute/operations.h does).

@@ -113,9 +113,10 @@ uint32_t layer_groups_spans_max(const struct layer_groups *groups, uint32_t bloc
 uint32_t layer_groups_window_first(const struct layer_groups *groups, uint32_t block_tokens,
                                    uint32_t position);
 
-/* Returns the first span of a group with a window that is read after a prompt of prompt_tokens
- * tokens has been computed: by the answer, or by a machine that takes the answer over and computes
- * the tokens after the prompt's last full span again. 0 if no group has a window. */
+/* In groups with a window, returns the first span that is still read after a prompt of
+ * prompt_tokens tokens has been computed. The answer reads the span, or a machine that takes the
+ * answer over and computes the tokens after the prompt's last full span again. 0 if no group has a
+ * window. */
 static inline uint32_t layer_groups_answer_first(const struct layer_groups *groups,
                                                  uint32_t block_tokens, uint32_t prompt_tokens)
 {

@@ -12,11 +12,14 @@
 
 #define SANDBOX_TEXT_BYTES 256
 
-/* Limits a gateway. It may read every file, but start only this executable. It may write only in
- * the folders of the files that keys below log/ and http/admin_socket name (in / and /etc: only the
- * files), in kv/tiers/file/path, in /dev/shm and /dev/hugepages, and to devices such as /dev/null,
- * RDMA and GPUs. Limits nothing if cluster/sandbox is false or a local machine uses a GPU. text_out
- * receives one line for the log. */
+/* Limits a gateway. The gateway may read every file, but start only this executable. It may write
+ * only:
+ * - in the folders of the files that http/admin_socket and the keys below log/ name (in / and /etc:
+ *   only the files),
+ * - in kv/tiers/file/path, /dev/shm and /dev/hugepages,
+ * - to devices such as /dev/null, RDMA and GPUs.
+ * Limits nothing if cluster/sandbox is false or a local machine uses a GPU. text_out receives one
+ * line for the log. */
 void sandbox_gateway_enter(const struct config *config, char text_out[SANDBOX_TEXT_BYTES]);
 /* Limits the process of a machine, or a stage process. seccomp permits only the head of a machine
  * with stages to start executables. Landlock permits the head to start this executable only.

@@ -83,8 +83,8 @@ struct kv_prefix_blocks {
      * Equal to `spans` = no window blocks are added. */
     uint32_t window_valid_first;
     /* If at most this many spans are added, the request reads the same window blocks as before.
-     * Otherwise it reads window blocks of the last added spans, from this span on at the earliest,
-     * and no others. */
+     * Otherwise the request reads only window blocks of the last added spans, and none before this
+     * span. */
     uint32_t window_read_first;
 };
 

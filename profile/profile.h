@@ -159,9 +159,9 @@ enum status profile_write(const struct profile *p, FILE *file, struct error *err
 const struct profile_device *profile_device_find_on(const struct profile *p, const char *kind,
                                                     uint32_t threads, uint32_t ranks,
                                                     const char *host);
-/* Returns the device for a config with `threads` threads (0 = the config names no number): the
- * result of profile_device_find_on; else the device whose number of threads cannot be chosen; else,
- * if `threads` is 0, the device with the most threads. NULL = none. */
+/* Returns the device for a config with `threads` threads; 0 = the config names no number. The first
+ * of these that exists: the result of profile_device_find_on; a device whose number of threads
+ * cannot be chosen; if `threads` is 0, the device with the most threads. NULL = none. */
 const struct profile_device *profile_device_find_default(const struct profile *p, const char *kind,
                                                          uint32_t threads, uint32_t ranks,
                                                          const char *host);

@@ -128,9 +128,9 @@ enum status fabric_link_open(struct fabric *fabric, const struct fabric_address 
 bool fabric_link_probe(struct fabric_link *link);
 /* Returns true if UCX has flushed the message of fabric_link_probe. */
 bool fabric_link_probed(const struct fabric_link *link);
-/* Closes a link, which is then invalid. Later progress releases the UCX objects. `fd` is the socket
- * of the connection to the peer, which the fabric takes over; -1 = none. When no write of the link
- * can land any more, the fabric calls fabric_writes_end for `fd`. */
+/* Closes a link, which is then invalid. Later progress releases the UCX objects. The fabric takes
+ * over `fd`, the socket of the connection to the peer; -1 = none. When no more writes of the link
+ * can land, the fabric calls fabric_writes_end for `fd`. */
 void fabric_link_close(struct fabric_link *link, int fd);
 /* Returns how the link's writes travel, for logs, such as "ucx put over sysv" or "cuda ipc". */
 const char *fabric_link_path(const struct fabric_link *link);
@@ -148,7 +148,7 @@ const char *fabric_link_indirect_reason(const struct fabric_link *link);
  * learn that the link is closed. NULL is fine. */
 void fabric_link_copies_await(struct fabric_link *link);
 /* Shuts the socket down for sending and closes it. By this end of the connection, the peer learns
- * that no write of this process can land any more. -1 is fine. */
+ * that no more writes of this process can land. -1 is fine. */
 void fabric_writes_end(int fd);
 /* Returns true if the peer may be able to write into our region without help of this process: over
  * shared memory, over RDMA, or by its device. *same_host_out: true if the peer is on this host, or

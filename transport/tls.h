@@ -42,9 +42,9 @@ struct tls_options {
     tls_send_call send;
     tls_take_call take;
     void *self; /* First argument of `send` and `take`. */
-    /* The session changes the key that it encrypts with when it has encrypted more than rekey_bytes
-     * bytes (0 = 64 GiB) or more than rekey_records records (0 = 2^23) with this key. More than
-     * eight changes within a second fail the session of the other side. */
+    /* The session changes its encryption key when it has encrypted more than rekey_bytes bytes (0 =
+     * 64 GiB) or more than rekey_records records (0 = 2^23) with the key. If there are more than
+     * eight changes within a second, the session of the other side fails. */
     uint64_t rekey_bytes, rekey_records;
 };
 

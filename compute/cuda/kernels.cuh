@@ -1,6 +1,6 @@
 /* kernels: the launchers of the kernels, which the backend's host files call; one .cu file per
  * family of kernels. Internal to compute/cuda/. Unless stated otherwise, pointers are device memory
- * and matrices are row-major. The arithmetic is that of struct compute_ops.
+ * and matrices are row-major. struct compute_ops defines the arithmetic.
  *
  * A launcher queues its kernels on the stream and returns, so that a CUDA graph can record the
  * kernels. A launcher allocates nothing and keeps no state. It reports no errors: the device keeps

@@ -19,8 +19,8 @@ struct copies {
     cudaEvent_t events[COPIES]; /* A ring that begins at `first`. */
     uint64_t numbers[COPIES];   /* When the event is done, all copies up to this number are done. */
     uint32_t first, count;      /* Events in use. */
-    /* Number of the last copy that was queued (queued), that an event covers (recorded), and that
-     * is known to be done (done). */
+    /* Numbers of copies: the last copy that was queued, the last copy that an event covers, and the
+     * last copy that is known to be done. */
     uint64_t queued, recorded, done;
 };
 

@@ -2,7 +2,7 @@
  * cores (mma.sync), loads of 8×8 matrices (ldmatrix), asynchronous copies (cp.async). Device code
  * for the kernels, without state; nothing is checked. On the emulator,
  * tests/gpu/emulator/emulated_ptx.h takes the place of this header. All 32 lanes of a warp call the
- * mma and ldmatrix functions together. The layout of registers is that of the PTX ISA ("Matrix
+ * mma and ldmatrix functions together. The PTX ISA defines the layout of registers ("Matrix
  * Fragments for mma.m16n8k16").
  *
  * With g = lane / 4 and t = lane % 4, register i of two 16-bit elements {low, high} holds

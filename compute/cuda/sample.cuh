@@ -1,7 +1,7 @@
 /* sample: building blocks of sample.cu: a row's state in shared memory, the sampler's arithmetic,
  * passes over the logits, sorting of candidates. Device code for sample.cu, which chooses the
- * tokens: one thread block computes one row, and all of its threads call each pass. The arithmetic
- * is that of model/forward/sampler.c. */
+ * tokens: one thread block computes one row, and all of its threads call each pass.
+ * model/forward/sampler.c has the same arithmetic. */
 #ifndef COMPUTE_CUDA_SAMPLE_CUH
 #define COMPUTE_CUDA_SAMPLE_CUH
 

@@ -24,7 +24,7 @@ struct stage_options {
     const char *machine_name;    /* Name of an entry of the config. */
     uint32_t process_index;      /* Index in stage_plan.processes. */
     const struct transport_ops *transport;
-    const struct compute_ops *compute; /* Backend; NULL = that of the device in the config. */
+    const struct compute_ops *compute; /* Backend; NULL = selected by the device in the config. */
     const struct clock *clock;
     const struct secret_keys *cluster_keys; /* Copied; NULL = none. */
     struct turns *turns;                    /* Turns on the host's cores. Not owned; NULL = none. */

@@ -61,7 +61,8 @@ struct stage_request {
     bool flushing;      /* A flush is pending. */
 };
 
-/* A connection of a process that writes KV, which is open, or whose writes have not ended. */
+/* A connection over which a process writes KV: the connection is open, or its writes have not
+ * ended. */
 struct stage_writer_link {
     uint64_t number; /* transport_peer_number of the connection. */
     char name[LIMIT_NAME_BYTES];

@@ -1,7 +1,7 @@
-/* answer_format: how a model writes reasoning and tool calls in its answers. The gateway finds the
- * format of a model when it opens the model, and the place where an answer begins when it has
- * rendered a chat. Any thread; no state. This part renders no templates (model/text/chat.h) and
- * reads no answers (answer_parser.h). */
+/* answer_format: how a model writes reasoning and tool calls in its answers. When the gateway opens
+ * a model, it finds the model's format. When it has rendered a chat, it finds where the answer
+ * begins (enum answer_begin). Any thread; no state. This part renders no templates
+ * (model/text/chat.h) and reads no answers (answer_parser.h). */
 #ifndef MODEL_ANSWER_ANSWER_FORMAT_H
 #define MODEL_ANSWER_ANSWER_FORMAT_H
 

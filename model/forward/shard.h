@@ -36,9 +36,10 @@ struct model_shard {
 };
 
 /* Computes the slice of rank `rank`, from 0 to rank_count - 1. rank 0 with rank_count 0 = whole
- * layers. Returns ST_INVALID if `rank` is out of range, if rank_count is above MODEL_RANKS_MAX, or
- * if there are more ranks than KV heads (with latent attention, query heads), quantisation blocks
- * in a row of a `down` matrix, experts, or tokens in the vocabulary. */
+ * layers. Returns ST_INVALID if `rank` is out of range, or if rank_count is above any of these:
+ * MODEL_RANKS_MAX; the number of KV heads (with latent attention: of query heads), of quantisation
+ * blocks in a row of a `down` matrix, of experts (if there are any), or of tokens in the
+ * vocabulary. */
 enum status model_shard_compute(const struct model_hyper *hyper, uint32_t rank, uint32_t rank_count,
                                 struct model_shard *out, struct error *error);
 

@@ -12,9 +12,10 @@
 
 /* ---- parsers, which record errors in the builder ---- */
 
-/* Returns a fragment for the texts, written in `spelling`, that the regular expression `text` of
- * `bytes` bytes matches. search: the expression may match any part of a text, as in JSON schemas,
- * unless it has anchors; false = it must match the whole text. Error texts begin with `place`. */
+/* Returns a fragment for the texts that a regular expression matches. The expression is `text`, of
+ * `bytes` bytes; the fragment has the texts in `spelling`. search: true = the expression may match
+ * any part of a text, as in JSON schemas, unless the expression has anchors; false = it must match
+ * the whole text. Error texts begin with `place`. */
 struct fragment regex_parse(struct builder *b, const char *text, size_t bytes,
                             enum spelling spelling, bool search, const char *place);
 /* The next five functions return the number of a rule of the builder. After an error the number is

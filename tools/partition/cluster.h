@@ -51,12 +51,14 @@ enum status partition_cluster_of_machine(const char *path, const char *name,
                                          struct partition_cluster *out, struct error *error);
 
 /* Makes a cluster of the profile's hosts. Each host has one device of each kind that was measured
- * on it. Measurements with several ranks are left out. Of measurements of a CPU with several
- * numbers of threads, the one with the most threads is used. The link inside a host is that of the
- * first device's host. The link between hosts is that of the pair of hosts with the slowest link;
- * of several links of a pair, the fastest counts. ST_TOO_LARGE: too many hosts or kinds of devices.
+ * on it. Measurements with several ranks are left out. If a CPU was measured with several numbers
+ * of threads, the measurement with the most threads is used.
+ *
+ * Every link inside a host is as fast as the link inside the first device's host. Every link
+ * between hosts is as fast as the link between the pair of hosts with the slowest link; if a pair
+ * has several links, its fastest link counts. ST_TOO_LARGE: too many hosts or kinds of devices.
  * ST_INVALID: the profile has no device without ranks or lacks a link that is needed, or a link
- * inside a host has more latency than between hosts. */
+ * inside a host has more latency than a link between hosts. */
 enum status partition_cluster_of_profile(const struct profile *profile,
                                          struct partition_cluster *out, struct error *error);
 

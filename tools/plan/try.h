@@ -59,7 +59,7 @@ struct plan_mix {
     uint32_t prompt_count; /* Machines for prompts; baseline: all machines. */
     /* Machines for tokens; 0 = the baseline, where all machines do both phases. */
     uint32_t token_count;
-    /* Baseline only: 1 = the layer split of prompt machines, 0 = that of token machines. */
+    /* Baseline only: 1 = the prompt machines' layer split, 0 = the token machines' layer split. */
     uint32_t prompt_layer_split;
 };
 

@@ -62,8 +62,8 @@ enum status sim_hosts_of_config(struct sim_hosts *hosts, const struct config *co
 /* Adds machines. `spec` is COUNT:POOL:FILE, e.g. "25:prompt:deploy/hardware/h100.json". The times
  * come from hosts->profile or, if the hardware file names rows of a table, from the file `table`
  * (perf_model.csv), for the model `model` (such as "bloom-176b"). The layers of a machine with
- * several devices are split with the defaults of `cleave partition`, except that the micro-batch is
- * the config's and the KV memory that of the hardware file or of the config. */
+ * several devices are split with the defaults of `cleave partition`. Exceptions: the config gives
+ * the micro-batch, and the hardware file or the config gives the KV memory. */
 enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char *table,
                           const char *model, const struct config *config, struct error *error);
 
@@ -89,8 +89,8 @@ struct sim_link {
 
 /* Returns the link between two machines. Between hosts, this is the profile's link between the two
  * hosts, limited by the rates of hardware files. On one host, or if the profile has no such link,
- * the rate is that of the slower machine (0 if machine `from` has no rate), and the latency that of
- * machine `from`. The rate is divided by the copies that machine `to` stores (kv_copies). */
+ * the slower machine gives the rate (0 if machine `from` has no rate), and machine `from` gives the
+ * latency. The rate is divided by the copies that machine `to` stores (kv_copies). */
 struct sim_link sim_hosts_link(const struct sim_hosts *hosts, uint32_t from, uint32_t to);
 
 /* Frees the splits and closes the profile. */

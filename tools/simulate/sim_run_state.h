@@ -66,7 +66,7 @@ struct run_held {
 /* An arrival of KV on the token machine. */
 struct run_arrival {
     double at_s;     /* Virtual time of the arrival. */
-    uint32_t tokens; /* Number of the prompt's first tokens whose KV is then there. */
+    uint32_t tokens; /* Number of the prompt's first tokens whose KV has then arrived. */
 };
 
 #define RUN_ARRIVALS_MAX 4 /* Most entries of run_request.arrivals. */
@@ -378,8 +378,8 @@ void run_tiers_up(struct run *r, uint32_t machine);
 void run_tiers_store(struct run *r, const struct run_request *q, uint32_t machine, uint32_t tokens);
 /* Call this function when the request's prompt or reservation reaches the machine. If loading KV
  * from tiers is faster than computing, begins to load the KV and returns true: the request must
- * wait, and the event of its slot is due when the load ends. A second call at that time ends the
- * load and returns false. */
+ * wait until the event of its slot, when the load ends. A second call at that time ends the load
+ * and returns false. */
 bool run_tiers_wait(struct run *r, uint32_t slot, uint32_t machine);
 
 /* ---- sim_run_copies.c ---- */
@@ -388,7 +388,7 @@ bool run_tiers_wait(struct run *r, uint32_t slot, uint32_t machine);
 void run_copies_begin(struct run *r);
 /* Begins checkpoints that are due, and plans the next check if a request is open. */
 void run_copies_check(struct run *r);
-/* Does the next step of the request's copy, whose event is due. */
+/* Call this function at the event of the request's copy: does the next step of the copy. */
 void run_copy_step_end(struct run *r, uint32_t slot);
 /* Begins to pull the KV of `tokens` tokens, full blocks, from `source` to the request's prompt
  * machine. Calls run_request_send when the pull has ended or failed. */
