@@ -28,8 +28,8 @@ struct sched_memory_options {
     struct layer_groups groups;
     uint32_t chunk_tokens;   /* Most tokens of a prompt that are computed at once. */
     uint32_t context_tokens; /* Longest context: prompt and answer of the largest request. */
-    /* In layers with a window, an answer keeps a block for this number of tokens after it has read
-     * the block last, so that the block can be copied to another machine (kv/checkpoint). */
+    /* In layers with a window, an answer keeps a block for this number of tokens after its last use
+     * of the block. Meanwhile, the block can be copied to another machine (kv/checkpoint). */
     uint32_t window_spare_tokens;
     uint32_t draft_tokens; /* Most drafted tokens that a decode step checks for an answer. */
     /* Slots of the requests that are decoded here: first_slot … first_slot + slot_count - 1. */
@@ -183,7 +183,7 @@ bool sched_memory_candidate_find(const struct sched_memory *memory, sched_slot *
  * blocks_free is less than the sum of
  * - blocks_needed,
  * - the blocks that grants leave free for growing answers (growth_reserve_percent),
- * - the blocks of each path's first waiting prompt, if it arrived before the candidate. */
+ * - the blocks of each path's first waiting prompt that arrived before the candidate. */
 bool sched_memory_grant(struct sched_memory *memory, sched_slot slot, uint32_t blocks_needed,
                         uint32_t blocks_free);
 

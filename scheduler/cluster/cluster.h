@@ -25,13 +25,14 @@
  *
  * A *pair* is the machines that sched_cluster_paired describes. Rules 3 and 4 do not apply until a
  * pair could serve for the first time, or until cover_after_us after the first machine was up. From
- * that time, they apply while no pair can serve, and with `adaptive` at any time. But if rules 1
- * and 2 could serve the request later, rules 3 and 4 give its prompt to no machine of the token
- * pool whose cores are all used by machines that compute prompts (cores.c). If that leaves no
- * machine for the prompt, rule 1 may take a machine over a threshold. While rules 3 and 4 do not
- * apply, rule 1 may take a machine over a threshold, and rule 2 a machine without free memory.
+ * that time, they apply while no pair can serve, and with `adaptive` at any time. Exception: if
+ * rules 1 and 2 could serve the request later, rules 3 and 4 leave out some machines of the token
+ * pool for the prompt: those whose cores are all used by machines that compute prompts (cores.c).
+ * If this leaves no machine for the prompt, rule 1 may take a machine over a threshold. While rules
+ * 3 and 4 do not apply, rule 1 may take a machine over a threshold, and rule 2 a machine without
+ * free memory.
  *
- * Two further choices may change the result of the rules. With `one_machine_routes`, one machine
+ * Two more choices may change the result of the rules. With `one_machine_routes`, one machine
  * does both phases where that is better (together.c). If machines hold KV of the prompt, or tiers
  * have stored some, the scheduler takes the machines that cost the least time (cheapest.c).
  *
@@ -61,7 +62,7 @@
 #define SCHED_MACHINES_MAX 1024
 /* Greatest request_count. More than LIMIT_CLUSTER_REQUESTS, for simulations of overload. */
 #define SCHED_REQUESTS_MAX 262144
-/* Prefix hashes used per prompt. Further hashes are ignored. */
+/* Prefix hashes used per prompt. Later hashes are ignored. */
 #define SCHED_PREFIX_MAX 32
 
 /* When a lent machine returns from the mixed pool to its home pool. The *other phase* is the phase
@@ -145,7 +146,8 @@ struct sched_cluster_options {
      * compared, > 0; used only with `one_machine_routes`. */
     struct sched_pace_targets one_machine_targets;
     /* If rule 2 takes a machine of the mixed pool, and the prompt machine is mixed, too, the prompt
-     * machine generates the answer, unless it has at least this number of scheduled tokens more. */
+     * machine generates the answer. Exception: the prompt machine has at least this number of
+     * scheduled tokens more than the machine of rule 2. */
     uint64_t stay_tokens;
 
     /* Instead of the machine that the rules choose, the scheduler may take a machine that holds a

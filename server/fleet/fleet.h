@@ -79,7 +79,7 @@ struct fleet_process {
     int64_t started_us; /* When the process was started. */
     int64_t kill_us;    /* PROCESS_ENDING: when the process is killed. */
     int64_t restart_us; /* PROCESS_DUE: when a process is started. */
-    /* Pause from the next end of the process to its restart, unless the process has run long. */
+    /* Pause from the next end of the process to its restart, if the run is short (launcher.h). */
     int64_t backoff_us;
 };
 

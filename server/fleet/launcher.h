@@ -5,8 +5,9 @@
  *
  * A machine that ends before it was ever ready is not started again. A machine that was ready once
  * is started again after a pause. The pauses double from 0.2 s up to 5 s, and begin again at 0.2 s
- * after a run of 10 s. There is no pause after a run of at least 0.2 s that ended with status 0, or
- * with a kill from outside (not by the kernel for lack of memory). */
+ * after a run of 10 s. There is no pause after a run of at least 0.2 s if the process ended with
+ * status 0 or was killed from outside. A kill by the kernel for lack of memory is not a kill from
+ * outside. */
 #ifndef SERVER_FLEET_LAUNCHER_H
 #define SERVER_FLEET_LAUNCHER_H
 

@@ -98,8 +98,8 @@ struct gateway_model {
 };
 
 /* Opens a version: machines with its model are accepted after this call. version: a number that no
- * open version has. Returns ST_NO_RESOURCE, with *error, if GATEWAY_VERSIONS are open already, and
- * another negative status, with *error, if its scheduler cannot be opened. */
+ * open version has. Returns ST_NO_RESOURCE if GATEWAY_VERSIONS are open already, or the error with
+ * which its scheduler could not be opened. *error has the reason. */
 enum status gateway_version_open(struct gateway *g, uint32_t version,
                                  const struct gateway_model *model, struct error *error);
 /* Returns true if the version has a mixed machine, or a prompt machine and a token machine with a
@@ -178,8 +178,9 @@ void gateway_update_note_set(struct gateway *g, const char *text);
 void gateway_health_text(const struct gateway *g, char *out, size_t capacity);
 /* Writes "M of N machines serve", for clients that may not see names, addresses and reasons. */
 void gateway_health_summary(const struct gateway *g, char *out, size_t capacity);
-/* Returns the most tokens that prompt and answer of a request of this version may have together, by
- * the model, LIMIT_CONTEXT_TOKENS, and the KV memory of the machines that have connected. */
+/* Returns the most tokens that prompt and answer of a request of this version may have together.
+ * The model, LIMIT_CONTEXT_TOKENS and the KV memory of the machines that have connected limit the
+ * number. */
 uint32_t gateway_context_tokens(const struct gateway *g, uint32_t version);
 
 /* Returns true if the KV of an equal earlier prompt is likely to be found in a prefix cache. */
