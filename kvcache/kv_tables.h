@@ -30,8 +30,8 @@ struct kv_tables {
     uint32_t window_cached_spans;
 };
 
-/* Returns true if entry `span` of the group's table names an own block of the request (not a block
- * of the prefix cache), and no earlier entry names this block. */
+/* Returns true if entry `span` of the group's table names a block that belongs to the request (not
+ * to the prefix cache), and no earlier entry names this block. */
 bool kv_tables_owns(const struct kv_tables *tables, const struct layer_groups *groups,
                     uint32_t group, uint32_t span);
 

@@ -196,8 +196,8 @@ void machine_gateway_demand_add(struct machine *m, const struct transport_peer *
 void machine_gateways_report(struct machine *m, const struct message_stats *stats);
 
 /* held.c: requests whose constraint is not compiled yet, or whose KV is being loaded. */
-/* Holds back a RESERVE or PREFILL of a gateway until the request's constraint is compiled, and the
- * request's stored KV is loaded or the wait for stored KV (kv/tiers/wait_ms) has ended. `data` is
+/* Holds back a RESERVE or PREFILL of a gateway until the request's constraint is compiled and its
+ * stored KV is loaded. The wait for stored KV ends after kv/tiers/wait_ms at the latest. `data` is
  * the encoded message. Returns false if the caller must handle the message now. All held messages
  * have at most 64 MiB. Without memory for a message, a request whose constraint is not compiled is
  * refused, and any other message is not held. */

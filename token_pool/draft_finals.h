@@ -25,10 +25,11 @@ void draft_finals_open(struct draft_finals *finals, uint32_t floats, uint32_t ca
 void draft_finals_close(struct draft_finals *finals);
 
 /* Adds the vectors of the tokens [first, first + count), and replaces all stored vectors of tokens
- * ≥ first. Requires count ≤ capacity. Returns false if vectors are missing between the last token
- * in the store (or the last dropped token) and `first`, or if the earlier vectors had to be
- * forgotten because the store was full. The new vectors are stored in both cases. Returns false,
- * without effect, if the store is closed. */
+ * ≥ first. Requires count ≤ capacity. Returns false if earlier vectors are missing:
+ * - vectors between the last token in the store (or the last dropped token) and `first`,
+ * - or vectors that the store has forgotten now, because it was full.
+ * The new vectors are stored in both cases. Returns false, without effect, if the store is closed.
+ */
 bool draft_finals_add(struct draft_finals *finals, uint32_t first, const float *vectors,
                       uint32_t count);
 /* Drops the first `count` vectors: the layer has computed their tokens. Requires count ≤

@@ -1,6 +1,6 @@
 /* peer_user: says what a connection of a machine or a stage process is for. Such a process sets a
- * struct peer_user as the `user` of a connection (transport_peer_user), and chooses by the kind of
- * the peer which function handles an event of the connection.
+ * struct peer_user as the `user` of a connection (transport_peer_user). The kind of the peer says
+ * which function handles an event of the connection.
  *
  * The parts of machines and stage processes use these structs on the one event loop thread that
  * owns the transport. A peer_user owns neither the peer nor the object. */

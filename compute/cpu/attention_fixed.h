@@ -264,8 +264,8 @@ INLINE void fixed_qk(const struct fixed_job *job, enum compute_kv_dtype dtype, b
 #include "compute/cpu/attention_softmax.h"
 #include "compute/cpu/attention_values.h"
 
-/* Joins the result of the next segment of query i (o', m' and z' are next_o, next_most and
- * next_sum) to the result of the segments before (o, m and z are o, most and sum). */
+/* Joins two results of query i: the result of the next segment (o', m' and z' are next_o, next_most
+ * and next_sum) to the result of the segments before (o, m and z are o, most and sum). */
 static void fixed_join(uint32_t i, uint32_t dim, float *o, float *most, float *sum,
                        const float *next_o, const float *next_most, const float *next_sum)
 {

@@ -226,9 +226,9 @@ struct kernels {
                   const float *v);
     /* Attention of `rows` rows at positions from first_position on, each with `heads` heads that
      * share KV head cache->kv_head. q of row r begins at q + r * q_stride. `scratch` has
-     * kernels_scratch_floats() floats for rows * heads queries and for the tokens from the first
-     * that a row sees (rounded down to a multiple of VECTOR_LANES) to the last. Writes
-     * out[rows][heads * dimensions of a value]. */
+     * kernels_scratch_floats() floats, for rows * heads queries and for all tokens that a row sees
+     * (the first token rounded down to a multiple of VECTOR_LANES). Writes out[rows][heads *
+     * dimensions of a value]. */
     void (*attention)(const struct kernels_cache *cache, uint32_t first_position, uint32_t rows,
                       uint32_t heads, const struct compute_attention *parameters, const float *q,
                       size_t q_stride, float *scratch, float *out);
@@ -259,8 +259,8 @@ static inline size_t kernels_score_stride(enum compute_kv_dtype dtype, uint32_t 
     return ((size_t)tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES + VECTOR_LANES;
 }
 
-/* Returns the number of floats at the end of the scratch memory that only a latent cache needs, for
- * its values and, in a float cache, for 1 / z of each query. */
+/* Only a latent cache needs these floats, at the end of the scratch memory: for its values and, in
+ * a float cache, for 1 / z of each query. Returns their number. */
 static inline size_t kernels_latent_floats(const struct compute_kv *kv, size_t queries)
 {
     if (kv->latent == 0)

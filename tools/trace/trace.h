@@ -4,8 +4,8 @@
  * trace. A trace owns its file, except standard input. This part does not decide which requests are
  * sent or simulated (window.h does), and does not wait for their times.
  *
- * A row of a file is wrong if a field is missing or has the wrong form, if the time is before that
- * of the previous valid row, if a length is not from 1 to TRACE_TOKENS_MAX, or if the line is
+ * A row of a file is wrong if a field is missing or has the wrong form, if its time is before the
+ * time of the previous valid row, if a length is not from 1 to TRACE_TOKENS_MAX, or if the line is
  * longer than 1 MiB or has a NUL byte. */
 #ifndef TOOLS_TRACE_TRACE_H
 #define TOOLS_TRACE_TRACE_H
