@@ -176,7 +176,7 @@ if [[ $tsan -eq 1 ]]; then
 fi
 if [[ $long -eq 0 ]]; then
     python3 scripts/test-targets.py build --left --no-suite long "${suites[@]}" |
-        awk -F': ' '{ suite[$2] = $1; count++ } END { if (count) { printf "left to --long:"; for (name in suite) printf " %s;", name; print " and the second build of most tests" } }'
+        awk -F': ' 'NF { suite[$2] = $1; count++ } END { if (count) { printf "left to --long:"; for (name in suite) printf " %s;", name; print " and the second build of most tests" } }'
 fi
 [[ ${#logs[@]} -gt 0 ]] || fail "no test is selected"
 say "the tests took $((SECONDS - begin)) s, builds included"
