@@ -34,8 +34,25 @@ INPUT_BYTES_MAX = 16 << 10  # Of one file that --merge adds.
 SLOW = "slow-unit-"  # libFuzzer's prefix of files with inputs that took long, but did not fail.
 INTERRUPTED = 72  # libFuzzer's exit status after SIGINT.
 KEPT = "regression-"  # Files with this prefix are not changed by --merge.
+# Targets that read text with keywords: the string literals of these sources are libFuzzer's dictionary.
+KEYWORDS = {
+    "answer_parser": "model/answer/*.c",
+    "folder": "model/file/*.c",
+    "gguf": "model/file/*.c",
+    "grammar": "model/grammar/*.c",
+    "request": "server/api/*.c",
+    "template": "model/template/*.c",
+    "vocabulary": "model/file/vocabulary*.c",
+}
+# The longest input of a target in bytes, where libFuzzer's default (4096, or the longest file of the corpus) only costs
+# executions.
+INPUT_LONGEST = {"answer_parser": 512, "connection": 512, "gateway": 1024, "grammar": 512, "request": 1024,
+                 "template": 512, "vocabulary": 2048}
 SANITIZERS = {
-    "ASAN_OPTIONS": "abort_on_error=0:detect_leaks=1:allocator_may_return_null=1:malloc_context_size=12",
+    # ASan would give the memory of large blocks and their shadow back to the kernel after each input. A quarantine of
+    # 32 MB is larger than what an input frees.
+    "ASAN_OPTIONS": "abort_on_error=0:detect_leaks=1:allocator_may_return_null=1:malloc_context_size=12:"
+                    "quarantine_size_mb=32:clear_shadow_mmap_threshold=1000000000",
     "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
 }
 
@@ -94,6 +111,30 @@ def seeds_of(name, source):
     return path
 
 
+def literals_of(pattern):
+    """Returns the contents of the string literals of C sources that may be keywords."""
+    found = set()
+    for path in glob.glob(pattern):
+        with open(path, encoding="utf-8") as source:
+            text = re.sub(r"/\*.*?\*/|^#include.*?$", "", source.read(), flags=re.S | re.M)
+        found.update(re.findall(r'"((?:[^"\\%\n]|\\.){2,30})"', text))
+    return sorted(word for word in found if word.count(" ") < 2)
+
+
+def dictionary_of(name):
+    """Writes the file of keywords for libFuzzer, whose format has only the escapes \\\\, \\" and \\xAB. Returns its path;
+    None = the target has no keywords. Each word is also given as a string and as a name in JSON."""
+    if name not in KEYWORDS:
+        return None
+    path = os.path.join(folder(FOUND, name), "keywords.txt")
+    with open(path, "w", encoding="ascii") as out:
+        for literal in literals_of(KEYWORDS[name]):
+            word = literal.encode().decode("unicode_escape").encode("latin-1")
+            for data in (word, b'"%s"' % word, b'"%s": ' % word):
+                out.write('"' + "".join(f"\\x{byte:02x}" for byte in data) + '"\n')
+    return path
+
+
 class Run:
     """One libFuzzer process."""
 
@@ -106,6 +147,11 @@ class Run:
         command = [program_of(source), f"-max_total_time={given.seconds}", f"-timeout={given.timeout}",
                    "-rss_limit_mb=2048", "-malloc_limit_mb=1024", "-len_control=20", "-print_final_stats=1", f"-artifact_prefix={self.crashes}/",
                    self.corpus, seeds]
+        dictionary = dictionary_of(name)
+        if dictionary is not None:
+            command.insert(1, f"-dict={dictionary}")
+        if name in INPUT_LONGEST:
+            command.insert(1, f"-max_len={INPUT_LONGEST[name]}")
         if files_of(os.path.join(TREE, name)):
             command.append(os.path.join(TREE, name))
         self.begin = time.monotonic()
