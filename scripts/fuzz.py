@@ -47,6 +47,7 @@ KEYWORDS = {
     "template": "model/template/*.c",
     "vocabulary": "model/file/vocabulary*.c",
 }
+NOT_JSON = ("gguf", "template")
 # The longest input of a target in bytes, where libFuzzer's default (4096, or the longest file of the corpus) only costs
 # executions.
 INPUT_LONGEST = {"answer_parser": 512, "connection": 512, "gateway": 1024, "grammar": 512, "request": 1024,
@@ -126,14 +127,14 @@ def literals_of(pattern):
 
 def dictionary_of(name):
     """Writes the file of keywords for libFuzzer, whose format has only the escapes \\\\, \\" and \\xAB. Returns its path;
-    None = the target has no keywords. Each word is also given as a string and as a name in JSON."""
+    None = the target has no keywords. For JSON, each word is also given as a string and as a name."""
     if name not in KEYWORDS:
         return None
     path = os.path.join(folder(FOUND, name), "keywords.txt")
     with open(path, "w", encoding="ascii") as out:
         for literal in literals_of(KEYWORDS[name]):
             word = literal.encode().decode("unicode_escape").encode("latin-1")
-            for data in (word, b'"%s"' % word, b'"%s": ' % word):
+            for data in (word, b'"%s"' % word, b'"%s": ' % word)[:1 if name in NOT_JSON else 3]:
                 out.write('"' + "".join(f"\\x{byte:02x}" for byte in data) + '"\n')
     return path
 
