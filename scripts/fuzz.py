@@ -121,8 +121,9 @@ def literals_of(pattern):
     for path in glob.glob(pattern):
         with open(path, encoding="utf-8") as source:
             text = re.sub(r"/\*.*?\*/|^#include.*?$", "", source.read(), flags=re.S | re.M)
-        found.update(re.findall(r'"((?:[^"\\%\n]|\\.){2,30})"', text))
-    return sorted(word for word in found if word.count(" ") < 2)
+        for literal in re.findall(r'"((?:[^"\\%\n]|\\.){2,100})"', text):
+            found.update([literal] + re.split("[|/]", literal))  # Paths to values in JSON, too.
+    return sorted(word for word in found if 2 <= len(word) <= 30 and word.count(" ") < 2)
 
 
 def dictionary_of(name):

@@ -47,6 +47,44 @@ static const char tekken[] =
     "{\"rank\": 1, \"token_bytes\": \"Yg==\"}, {\"rank\": 2, \"token_bytes\": \"YWI=\"}, "
     "{\"rank\": 3, \"token_bytes\": \"IA==\"}]}";
 
+/* Configs of other families. */
+static const char *const configs[] = {
+    "{\"model_type\": \"qwen3_moe\", \"num_hidden_layers\": 2, \"hidden_size\": 8, "
+    "\"intermediate_size\": 16, \"max_position_embeddings\": 64, \"num_attention_heads\": 2, "
+    "\"num_key_value_heads\": 1, \"head_dim\": 4, \"rms_norm_eps\": 1e-6, \"num_experts\": 4, "
+    "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 16, \"norm_topk_prob\": true, "
+    "\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2.0, "
+    "\"original_max_position_embeddings\": 32, \"beta_slow\": 1, \"beta_fast\": 32}}",
+    "{\"model_type\": \"deepseek_v3\", \"num_hidden_layers\": 2, \"hidden_size\": 8, "
+    "\"intermediate_size\": 16, \"max_position_embeddings\": 64, \"num_attention_heads\": 2, "
+    "\"num_key_value_heads\": 2, \"rms_norm_eps\": 1e-6, \"kv_lora_rank\": 32, "
+    "\"q_lora_rank\": 32, \"qk_nope_head_dim\": 32, \"qk_rope_head_dim\": 8, "
+    "\"v_head_dim\": 32, \"n_routed_experts\": 4, \"num_experts_per_tok\": 2, "
+    "\"moe_intermediate_size\": 16, \"n_shared_experts\": 1, \"n_group\": 2, "
+    "\"topk_group\": 1, \"scoring_func\": \"sigmoid\", \"topk_method\": \"noaux_tc\", "
+    "\"routed_scaling_factor\": 2.5, \"first_k_dense_replace\": 1, "
+    "\"num_nextn_predict_layers\": 1, \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4, "
+    "\"mscale\": 1, \"mscale_all_dim\": 1, \"original_max_position_embeddings\": 16}}",
+    "{\"model_type\": \"gemma3_text\", \"num_hidden_layers\": 2, \"hidden_size\": 8, "
+    "\"intermediate_size\": 16, \"max_position_embeddings\": 64, \"num_attention_heads\": 2, "
+    "\"num_key_value_heads\": 1, \"head_dim\": 4, \"rms_norm_eps\": 1e-6, "
+    "\"hidden_activation\": \"gelu_pytorch_tanh\", \"query_pre_attn_scalar\": 4, "
+    "\"sliding_window\": 16, \"layer_types\": [\"sliding_attention\", \"full_attention\"], "
+    "\"rope_local_base_freq\": 10000, \"final_logit_softcapping\": 30}",
+    "{\"model_type\": \"phi3\", \"num_hidden_layers\": 1, \"hidden_size\": 8, "
+    "\"intermediate_size\": 16, \"max_position_embeddings\": 64, \"num_attention_heads\": 2, "
+    "\"num_key_value_heads\": 2, \"rms_norm_eps\": 1e-5, \"sliding_window\": null, "
+    "\"original_max_position_embeddings\": 32, \"rope_scaling\": {\"type\": \"longrope\", "
+    "\"long_factor\": [1, 2], \"short_factor\": [1, 1]}}",
+    "{\"model_type\": \"llama\", \"num_hidden_layers\": 1, \"hidden_size\": 8, "
+    "\"intermediate_size\": 16, \"max_position_embeddings\": 64, \"num_attention_heads\": 2, "
+    "\"num_key_value_heads\": 1, \"rms_norm_eps\": 1e-5, \"rope_parameters\": {\"rope_type\": "
+    "\"llama3\", \"rope_theta\": 5e5, \"factor\": 8.0, \"low_freq_factor\": 1.0, "
+    "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 32}}",
+};
+#define CONFIG_FIRST 8 /* The first seed with one of the configs. */
+#define SEEDS        (CONFIG_FIRST + sizeof(configs) / sizeof(configs[0]))
+
 #define NAME_COUNT (sizeof(names) / sizeof(names[0]))
 
 static volatile uint64_t sink;
@@ -135,11 +173,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-/* Puts another tokenizer in the place of tokenizer.json. */
-static void tokenizer_replace(struct folder_parts *p, const char *name, const char *data,
-                              size_t bytes)
+/* Puts another file in the place of `old`. */
+static void part_replace(struct folder_parts *p, const char *old, const char *name,
+                         const char *data, size_t bytes)
 {
-    struct folder_part *part = folder_parts_find(p, "tokenizer.json");
+    struct folder_part *part = folder_parts_find(p, old);
     void *copy = malloc(bytes);
     if (copy == NULL)
         abort();
@@ -180,13 +218,13 @@ static size_t part_write(const struct folder_part *part, bool headers, uint8_t *
 }
 
 /* The small model whole, in two files, with a byte-level tokenizer, in E4M3, with a unigram
- * tokenizer and steps of normalisation, and with the tokenizers of other files, and with packed
- * weights. */
+ * tokenizer and steps of normalisation, and with the tokenizers of other files, with packed
+ * weights, and with configs of other families. */
 size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
 {
     struct folder_parts p;
     size_t used = 0;
-    if (index > 7)
+    if (index >= SEEDS)
         return 0;
     if (index == 7)
         folder_parts_make_packed(&p);
@@ -206,9 +244,13 @@ size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
                              "\"normalizers\": [{\"type\": \"NFKC\"}, {\"type\": \"Lowercase\"}, "
                              "{\"type\": \"Strip\"}, ");
     if (index == 5)
-        tokenizer_replace(&p, "tokenizer.model", sentencepiece, sizeof(sentencepiece) - 1);
+        part_replace(&p, "tokenizer.json", "tokenizer.model", sentencepiece,
+                     sizeof(sentencepiece) - 1);
     if (index == 6)
-        tokenizer_replace(&p, "tekken.json", tekken, sizeof(tekken) - 1);
+        part_replace(&p, "tokenizer.json", "tekken.json", tekken, sizeof(tekken) - 1);
+    if (index >= CONFIG_FIRST)
+        part_replace(&p, "config.json", "config.json", configs[index - CONFIG_FIRST],
+                     strlen(configs[index - CONFIG_FIRST]));
     for (size_t i = 0; i < p.count; i++)
         used += part_write(&p.parts[i], index != 1, buffer + used, capacity - used);
     folder_parts_done(&p);
