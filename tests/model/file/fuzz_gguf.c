@@ -195,6 +195,14 @@ static uint8_t *text_write(const uint8_t *data, size_t size, size_t *bytes_out)
 
 /* ---- the target ---- */
 
+void __wrap_secret_random(void *buffer, size_t bytes);
+
+/* The order of names in the index does not change from one run of an input to the next. */
+void __wrap_secret_random(void *buffer, size_t bytes)
+{
+    memset(buffer, 0x5a, bytes);
+}
+
 /* Returns the image in memory of exactly its size. */
 static void *image_of(const uint8_t *data, size_t *size)
 {
