@@ -17,7 +17,10 @@ from what earlier runs found (.fuzz/TARGET/corpus). Crashes and slow inputs are 
 """
 import argparse
 import collections
+import functools
 import glob
+import heapq
+import operator
 import os
 import re
 import signal
@@ -34,8 +37,26 @@ INPUT_BYTES_MAX = 16 << 10  # Of one file that --merge adds.
 SLOW = "slow-unit-"  # libFuzzer's prefix of files with inputs that took long, but did not fail.
 INTERRUPTED = 72  # libFuzzer's exit status after SIGINT.
 KEPT = "regression-"  # Files with this prefix are not changed by --merge.
+# Targets that read text with keywords: the string literals of these sources are libFuzzer's dictionary.
+KEYWORDS = {
+    "answer_parser": "model/answer/*.c",
+    "folder": "model/file/*.c",
+    "gguf": "model/file/*.c",
+    "grammar": "model/grammar/*.c",
+    "request": "server/api/*.c",
+    "template": "model/template/*.c",
+    "vocabulary": "model/file/vocabulary*.c",
+}
+NOT_JSON = ("gguf", "template")
+# The longest input of a target in bytes, where libFuzzer's default (4096, or the longest file of the corpus) only costs
+# executions.
+INPUT_LONGEST = {"answer_parser": 512, "connection": 512, "gateway": 1024, "grammar": 512, "request": 1024,
+                 "template": 512, "vocabulary": 2048}
 SANITIZERS = {
-    "ASAN_OPTIONS": "abort_on_error=0:detect_leaks=1:allocator_may_return_null=1:malloc_context_size=12",
+    # ASan would give the memory of large blocks and their shadow back to the kernel after each input. A quarantine of
+    # 32 MB is larger than what an input frees.
+    "ASAN_OPTIONS": "abort_on_error=0:detect_leaks=1:allocator_may_return_null=1:malloc_context_size=12:"
+                    "quarantine_size_mb=32:clear_shadow_mmap_threshold=1000000000",
     "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
 }
 
@@ -94,6 +115,31 @@ def seeds_of(name, source):
     return path
 
 
+def literals_of(pattern):
+    """Returns the contents of the string literals of C sources that may be keywords."""
+    found = set()
+    for path in glob.glob(pattern):
+        with open(path, encoding="utf-8") as source:
+            text = re.sub(r"/\*.*?\*/|^#include.*?$", "", source.read(), flags=re.S | re.M)
+        for literal in re.findall(r'"((?:[^"\\%\n]|\\.){2,100})"', text):
+            found.update([literal] + re.split("[|/]", literal))  # Paths to values in JSON, too.
+    return sorted(word for word in found if 2 <= len(word) <= 30 and word.count(" ") < 2)
+
+
+def dictionary_of(name):
+    """Writes the file of keywords for libFuzzer, whose format has only the escapes \\\\, \\" and \\xAB. Returns its path;
+    None = the target has no keywords. For JSON, each word is also given as a string and as a name."""
+    if name not in KEYWORDS:
+        return None
+    path = os.path.join(folder(FOUND, name), "keywords.txt")
+    with open(path, "w", encoding="ascii") as out:
+        for literal in literals_of(KEYWORDS[name]):
+            word = literal.encode().decode("unicode_escape").encode("latin-1")
+            for data in (word, b'"%s"' % word, b'"%s": ' % word)[:1 if name in NOT_JSON else 3]:
+                out.write('"' + "".join(f"\\x{byte:02x}" for byte in data) + '"\n')
+    return path
+
+
 class Run:
     """One libFuzzer process."""
 
@@ -106,6 +152,11 @@ class Run:
         command = [program_of(source), f"-max_total_time={given.seconds}", f"-timeout={given.timeout}",
                    "-rss_limit_mb=2048", "-malloc_limit_mb=1024", "-len_control=20", "-print_final_stats=1", f"-artifact_prefix={self.crashes}/",
                    self.corpus, seeds]
+        dictionary = dictionary_of(name)
+        if dictionary is not None:
+            command.insert(1, f"-dict={dictionary}")
+        if name in INPUT_LONGEST:
+            command.insert(1, f"-max_len={INPUT_LONGEST[name]}")
         if files_of(os.path.join(TREE, name)):
             command.append(os.path.join(TREE, name))
         self.begin = time.monotonic()
@@ -197,20 +248,21 @@ def fuzz(names, targets, given):
 
 
 def coverage_of(name, source, folders):
-    """Runs every file of the folders. Returns the edges that each file reaches. Ends if a file crashes, because --merge
-    would remove this file from the tree."""
+    """Runs every file of the folders. Returns what each file reaches: a number with one bit for each edge and function.
+    Ends if a file crashes, because --merge would remove this file from the tree."""
     crashes = folder(FOUND, name, "crashes")
     control, empty = os.path.join(FOUND, name, "merge.txt"), folder(FOUND, name, "merged")
     if os.path.exists(control):
         os.remove(control)
     for old in files_of(empty):
         os.remove(old)
-    run_quietly([program_of(source), "-merge=1", "-use_counters=0", "-timeout=25", "-rss_limit_mb=2048",
+    # With -merge=1 libFuzzer would list an edge only for the first file that reaches it.
+    run_quietly([program_of(source), "-set_cover_merge=1", "-use_counters=0", "-timeout=25", "-rss_limit_mb=2048",
                  f"-merge_control_file={control}", f"-artifact_prefix={crashes}/", empty] + folders)
     with open(control, encoding="utf-8") as lines:
         text = lines.read().split("\n")
     paths = text[2:2 + int(text[0])]
-    edges = {path: set() for path in paths}
+    bits, edges = {}, {path: 0 for path in paths}
     begun, ended = set(), set()
     for line in text[2 + len(paths):]:
         word, *numbers = line.split() or [""]
@@ -218,11 +270,20 @@ def coverage_of(name, source, folders):
             begun.add(paths[int(numbers[0])])
         if word in ("FT", "COV"):
             ended.add(paths[int(numbers[0])])
-            edges[paths[int(numbers[0])]].update((word, number) for number in numbers[1:])
+            edges[paths[int(numbers[0])]] |= sum(1 << bits.setdefault((word, number), len(bits))
+                                                 for number in set(numbers[1:]))
     if begun - ended:
         sys.exit(f"dev: fuzz: {name} is not merged, because {len(begun - ended)} inputs crash: "
                  f"{' '.join(sorted(begun - ended))}")
     return edges
+
+
+def bit_count(number):
+    return bin(number).count("1")
+
+
+def union(numbers):
+    return functools.reduce(operator.or_, numbers, 0)
 
 
 def merge(name, source):
@@ -231,18 +292,25 @@ def merge(name, source):
     folders = [path for path in (seeds, tree, os.path.join(FOUND, name, "corpus")) if files_of(path)]
     edges = coverage_of(name, source, folders)
     kept = [path for path in files_of(tree) if os.path.basename(path).startswith(KEPT)]
-    reached = set().union(*(edges.get(path, set()) for path in files_of(seeds) + kept))
-    left = {path: found for path, found in edges.items()
-            if path not in kept and 0 < os.path.getsize(path) <= INPUT_BYTES_MAX}
+    reached = union(edges.get(path, 0) for path in files_of(seeds) + kept)
+
+    def rank(path):
+        """Minus the gain of a file for its share of both limits. The gain only falls while other files are chosen."""
+        share = os.path.getsize(path) / CORPUS_BYTES_MAX + 1 / CORPUS_FILES_MAX
+        return -bit_count(edges[path] & ~reached) / share, path
+
+    left = [rank(path) for path in edges if path not in kept and 0 < os.path.getsize(path) <= INPUT_BYTES_MAX]
+    heapq.heapify(left)
     chosen, size = {}, sum(os.path.getsize(path) for path in kept)
     while left and len(chosen) + len(kept) < CORPUS_FILES_MAX:
-        best = max(left, key=lambda path: (len(left[path] - reached) / (64 + os.path.getsize(path)), path))
-        fresh = left.pop(best) - reached
-        if not fresh:
-            break
-        if size + os.path.getsize(best) > CORPUS_BYTES_MAX:
+        best = heapq.heappop(left)[1]
+        now = rank(best)
+        if now[0] == 0 or size + os.path.getsize(best) > CORPUS_BYTES_MAX:
             continue
-        reached |= fresh
+        if left and now > left[0]:
+            heapq.heappush(left, now)
+            continue
+        reached |= edges[best]
         size += os.path.getsize(best)
         with open(best, "rb") as data:
             chosen[os.path.basename(best)[:12]] = data.read()
@@ -252,8 +320,8 @@ def merge(name, source):
     for short, data in chosen.items():
         with open(os.path.join(tree, short), "wb") as out:
             out.write(data)
-    print(f"{name}: {len(chosen) + len(kept)} files, {size} bytes in {tree}; {len(reached)} of "
-          f"{len(set().union(*edges.values()))} edges and functions", flush=True)
+    print(f"{name}: {len(chosen) + len(kept)} files, {size} bytes in {tree}; {bit_count(reached)} of "
+          f"{bit_count(union(edges.values()))} edges and functions", flush=True)
 
 
 def show(targets):

@@ -366,14 +366,19 @@ static bool sockets_turn(struct ucx *ucx)
     struct epoll_event events[EVENTS];
     int count = epoll_wait(ucx->epoll_fd, events, EVENTS, 0);
     bool did = false;
-    /* The events of the sockets that are left are reported again. */
+    /* The events of the sockets that are left are reported again, in the same order. So another
+     * event is the first each time: if no time is left after the first, each has its turn. */
+    const uint32_t first = ucx->event_first++;
     for (int i = 0; i < count && (i == 0 || now_us() < ucx->turn_end_us); i++) {
-        void *what = events[i].data.ptr;
+        const struct epoll_event *event = &events[(first + (uint32_t)i) % (uint32_t)count];
+        void *what = event->data.ptr;
         uint64_t ignored;
         /* Readable until UCX is armed. */
         if (what == &ucx->fabric)
             continue;
-        did = true;
+        /* The work that more_fd reports is not the sockets'. If it counted as work, a turn that
+         * ends late would report more work, only because of the report. */
+        did = did || what != &ucx->more_fd;
         if (what == &ucx->listen_fd)
             accept_some(ucx);
         else if (what == &ucx->timer_fd)
@@ -387,7 +392,7 @@ static bool sockets_turn(struct ucx *ucx)
         else if (what == &ucx->device_fd)
             did = read(ucx->device_fd, &ignored, sizeof(ignored)) > 0 || did;
         else
-            peer_socket_ready(what, events[i].events);
+            peer_socket_ready(what, event->events);
     }
     return did;
 }

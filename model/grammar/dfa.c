@@ -59,11 +59,11 @@ static struct dfa *stepper_failed(struct builder *errors, uint32_t state)
     return none(errors, state == STEPPER_NO_MEMORY ? ST_NO_MEMORY : ST_TOO_LARGE);
 }
 
-/* Counts a visited state, whose cost grows with the number of its places. Returns false if
- * DFA_WORK_MAX is exceeded. */
-static bool work(struct builder *errors, uint32_t places)
+/* Counts a visited state. places: the places of all states after it, which take most of the time.
+ * Returns false if DFA_WORK_MAX is exceeded. */
+static bool work(struct builder *errors, uint64_t places)
 {
-    errors->dfa_work += 1 + places / 8;
+    errors->dfa_work += 1 + (uint32_t)(places / 256);
     if (errors->dfa_work > DFA_WORK_MAX)
         builder_fail(errors, ST_TOO_LARGE, "the patterns together need more than %u states",
                      DFA_WORK_MAX);
@@ -92,16 +92,14 @@ static struct dfa *explore(struct builder *errors, struct stepper *m)
         return stepper_failed(errors, start);
     struct dfa *d = begin(errors, start == 1 && m->states[start].accepts);
     for (uint32_t at = 1; d != NULL && start == 1 && at < m->state_count; at++) {
-        if (!work(errors, m->states[at].count)) {
-            dfa_close(d);
-            return NULL;
-        }
+        uint64_t places = 0;
         for (uint32_t class = 0; class < a->class_count; class ++) {
             uint32_t next = stepper_step(m, at, a->class_byte[class]);
             if (STEPPER_FAILED(next) || m->state_count > DFA_STATES_MAX) {
                 dfa_close(d);
                 return stepper_failed(errors, next);
             }
+            places += m->new_place_count;
             if (next == d->count && !state_add(d, m->states[next].accepts)) {
                 dfa_close(d);
                 return none(errors, ST_NO_MEMORY);
@@ -109,6 +107,10 @@ static struct dfa *explore(struct builder *errors, struct stepper *m)
             for (uint32_t byte = a->class_byte[class]; byte < 256 && a->class_of[byte] == class;
                  byte++)
                 d->next[at][byte] = (uint16_t)next;
+        }
+        if (!work(errors, places)) {
+            dfa_close(d);
+            return NULL;
         }
     }
     return d;

@@ -29,6 +29,8 @@ static struct gateway_request *slot_take(struct request_table *table)
     uint32_t slot = table->free_slots[LIMIT_CLUSTER_REQUESTS - 1 - table->open_count++];
     struct gateway_request *r = &table->slots[slot];
     table->id_counter++;
+    if (table->slots_end <= slot)
+        table->slots_end = slot + 1;
     *r = (struct gateway_request){.id = table->id_tag << 32 |
                                         (table->id_counter & COUNTER_MASK) << SLOT_BITS | slot};
     return r;
@@ -97,8 +99,8 @@ struct gateway_request *request_table_find(struct request_table *table, uint64_t
 struct gateway_request *request_table_next(struct request_table *table,
                                            const struct gateway_request *r)
 {
-    for (size_t slot = r == NULL ? 0 : (size_t)(r - table->slots) + 1;
-         slot < LIMIT_CLUSTER_REQUESTS; slot++)
+    for (size_t slot = r == NULL ? 0 : (size_t)(r - table->slots) + 1; slot < table->slots_end;
+         slot++)
         if (table->slots[slot].id != 0)
             return &table->slots[slot];
     return NULL;

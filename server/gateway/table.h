@@ -148,6 +148,7 @@ struct request_table {
     uint64_t id_tag;     /* Upper 32 bits of every id. */
     uint64_t id_counter; /* Number of requests added so far. */
     uint32_t open_count;
+    uint32_t slots_end; /* No slot from this one on was used so far. */
     /* Free slots; the last open_count elements are not used. */
     uint32_t free_slots[LIMIT_CLUSTER_REQUESTS];
     struct request_list { /* In the order in which the requests entered the state. */

@@ -10,6 +10,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <gnutls/gnutls.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -39,6 +40,38 @@ static struct side *side;
 static struct connection connections[CONNECTIONS];
 static int listener = -1;
 static volatile uint64_t sink;
+
+/* ---- the clock ---- */
+
+static int64_t clock_ns;      /* Time of the transport while an input runs. */
+static int64_t clock_step_ns; /* 0 = no input runs. */
+
+int __real_clock_gettime(clockid_t id, struct timespec *now);
+int __wrap_clock_gettime(clockid_t id, struct timespec *now);
+
+/* While an input runs, time passes only with the calls of this function, so that the path of an
+ * input does not depend on how busy the computer is. */
+int __wrap_clock_gettime(clockid_t id, struct timespec *now)
+{
+    if (clock_step_ns == 0)
+        return __real_clock_gettime(id, now);
+    clock_ns += clock_step_ns;
+    *now = (struct timespec){.tv_sec = clock_ns / 1000000000, .tv_nsec = clock_ns % 1000000000};
+    return 0;
+}
+
+/* ---- TLS ---- */
+
+int __real_gnutls_priority_init(gnutls_priority_t *out, const char *text, const char **bad);
+int __wrap_gnutls_priority_init(gnutls_priority_t *out, const char *text, const char **bad);
+
+/* TLS without a key exchange by elliptic curves, which would take most of an input's time. */
+int __wrap_gnutls_priority_init(gnutls_priority_t *out, const char *text, const char **bad)
+{
+    (void)text;
+    return __real_gnutls_priority_init(
+        out, "NONE:+VERS-TLS1.3:+AES-128-GCM:+AEAD:+PSK:+SIGN-ALL:+COMP-NULL", bad);
+}
 
 /* ---- the transport ---- */
 
@@ -112,14 +145,15 @@ static void side_open(struct side *s, bool with_key)
     CHECK(transport_listen(s->t, "127.0.0.1:0", s->address, &error) == ST_OK);
 }
 
+/* Even if each turn ends after its first event, the transport accepts all connections. */
 static void progress(void)
 {
-    for (int i = 0; i < 20; i++) {
-        struct pollfd fd = {.fd = transport_fd(side->t), .events = POLLIN};
-        if (poll(&fd, 1, 0) <= 0)
-            return;
+    const struct ucx *ucx = side->t->impl;
+    struct pollfd fd = {.fd = transport_fd(side->t), .events = POLLIN};
+    struct pollfd accepts = {.fd = ucx->listen_fd, .events = POLLIN};
+    for (int i = 0; i < 50 && poll(&fd, 1, 0) > 0; i++)
         transport_progress(side->t);
-    }
+    CHECK(ucx->listen_paused || poll(&accepts, 1, 0) == 0);
 }
 
 /* ---- the other ends ---- */
@@ -371,7 +405,8 @@ static void event(struct fuzz_input *in)
     case 14:
         frame_send(c, FRAME_MESSAGE, in->data, in->size < 40 ? in->size : 40);
         return; /* The next frame is sent with this one. */
-    default:
+    default: /* From 1 us to 8 ms, in which a turn of the transport ends after its first round. */
+        clock_step_ns = 1000 << fuzz_below(in, 14);
         break;
     }
     progress();
@@ -382,6 +417,7 @@ static void open_all(void)
 {
     static const uint8_t key[SECRET_HASH_BYTES] = "a cluster key";
     struct sockaddr_in at = loopback(0);
+    clock_ns = clock_system_ns();
     struct error error;
     secret_keys_set(&keys, key);
     CHECK(tls_keys_open(&keys, &tls_keys, &error) == ST_OK);
@@ -392,20 +428,30 @@ static void open_all(void)
           listen(listener, 64) == 0);
 }
 
+/* Closes the connections that the transport has opened, and that no event has accepted. */
+static void listener_clear(void)
+{
+    int fd;
+    while ((fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0)
+        close(fd);
+}
+
 /* All connections end, and the transport has no peer left. */
 static void end_all(void)
 {
     const struct ucx *ucx = side->t->impl;
-    int fd;
+    clock_step_ns = 1000000; /* Pauses end. */
     for (int i = 0; i < CONNECTIONS; i++)
         hang_up(&connections[i]);
     for (int i = 0; i < 2000 && (ucx->peers != NULL || ucx->lingering != NULL); i++) {
-        while ((fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0)
-            close(fd); /* Data connections that the transport has opened. */
+        listener_clear();
         struct pollfd poll_fd = {.fd = transport_fd(side->t), .events = POLLIN};
         poll(&poll_fd, 1, 1);
         transport_progress(side->t);
     }
+    listener_clear();
+    for (int i = 0; i < 2; i++) /* Stops the timer and frees the last peers. */
+        transport_progress(side->t);
     CHECK(ucx->peers == NULL && ucx->lingering == NULL && ucx->lingering_count == 0);
     CHECK(ucx->accepted_greeting == 0 && side->connecting == NULL);
     for (int i = 0; i < PEERS_MAX; i++)
@@ -421,11 +467,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (listener < 0)
         open_all();
     side = &sides[fuzz_byte(&in) & 1];
+    clock_step_ns = 1000;
     for (int i = 0; i < CONNECTIONS; i++)
         stream_init(&connections[i].stream, -1);
     for (int i = 0; i < EVENTS_MAX && in.size > 0; i++)
         event(&in);
     end_all();
+    clock_step_ns = 0;
     return 0;
 }
 

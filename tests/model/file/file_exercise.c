@@ -2,6 +2,7 @@
 #include "tests/model/file/file_exercise.h"
 
 #include "model/forward/model.h"
+#include "model/template/template.h"
 #include "model/text/chat.h"
 #include "model/text/tokenizer.h"
 
@@ -34,6 +35,33 @@ static void use_tokenizer(const struct tokenizer *t)
         free(out);
     }
     free(ids);
+}
+
+/* ---- chat templates ---- */
+
+enum status __real_template_compile(const char *text, size_t bytes, struct template **out,
+                                    struct error *error);
+enum status __wrap_template_compile(const char *text, size_t bytes, struct template **out,
+                                    struct error *error);
+
+/* Replaces the template of a file by one of a few, which its length chooses. Else the targets would
+ * look for the words of the template language, which fuzz_template does. */
+enum status __wrap_template_compile(const char *text, size_t bytes, struct template **out,
+                                    struct error *error)
+{
+    static const char *const few[] = {
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+        "{{ bos_token }}{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}"
+        "[{{ m.role }}]{{ m.content }}{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}"
+        "{{ eos_token }}{% endfor %}",
+        "{{ messages[1].content }}",
+        "{{ raise_exception('no') }}",
+        "{{",
+    };
+    (void)text;
+    const char *chosen = few[bytes % (sizeof(few) / sizeof(few[0]))];
+    return __real_template_compile(chosen, strlen(chosen), out, error);
 }
 
 static void use_chat(const struct chat_template *c)

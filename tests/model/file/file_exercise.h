@@ -1,6 +1,7 @@
 /* file_exercise: uses a model's file in the ways that a gateway does. The fuzz targets of model
  * files call it on their one thread, with a file that could be opened. It owns nothing and computes
- * no model. */
+ * no model. Programs with it are linked with --wrap=template_compile, which replaces the file's chat
+ * template by one of a few. */
 #ifndef TESTS_MODEL_FILE_FILE_EXERCISE_H
 #define TESTS_MODEL_FILE_FILE_EXERCISE_H
 

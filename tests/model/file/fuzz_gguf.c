@@ -1,9 +1,11 @@
 /* fuzz_gguf: a GGUF image with any bytes gives an error or a valid file: names, strings, arrays and
  * tensor data are readable to their last byte (checked by ASan). Then hyper-parameters, the
  * tokenizer (which encodes and decodes) and the chat template (which renders) are read from the
- * file. */
+ * file. An input that does not begin with "GGUF" is a text from which an image is written
+ * (line_write): in a text, a longer name does not make the rest of the file wrong. */
 #include "model/file/gguf.h"
 #include "tests/fuzz.h"
+#include "tests/fuzz_input.h"
 #include "tests/model/file/file_exercise.h"
 #include "tests/model/file/gguf_vocabulary.h"
 
@@ -59,16 +61,167 @@ static void read_all(struct gguf *g)
     sink = sum;
 }
 
+/* ---- texts ---- */
+
+#define LIST_MAX     32
+#define ELEMENTS_MAX 65536
+
+/* Splits the text in place. Returns the number of pieces. */
+static size_t list_split(char *text, char separator, const char *pieces[LIST_MAX])
+{
+    size_t count = 0;
+    while (text != NULL && count < LIST_MAX) {
+        pieces[count++] = text;
+        text = strchr(text, separator);
+        if (text != NULL)
+            *text++ = 0;
+    }
+    return count;
+}
+
+static uint32_t number_of(const char *text)
+{
+    return (uint32_t)strtoull(text, NULL, 0);
+}
+
+/* value: "TYPE,COLUMNS,ROWS…". The tensor's data are zeros. */
+static void tensor_write(struct gguf_writer *w, const char *name, char *value)
+{
+    const char *pieces[LIST_MAX];
+    uint32_t count = (uint32_t)list_split(value, ',', pieces) - 1;
+    uint64_t dims[4] = {1, 1, 1, 1}, elements = 1;
+    int type = 0;
+    while (type < COMPUTE_GGUF_COUNT - 1 &&
+           strcmp(compute_type_name((enum compute_type)type), pieces[0]) != 0)
+        type++;
+    count = count <= 4 ? count : 4;
+    for (uint32_t i = 0; i < count; i++) {
+        dims[i] = number_of(pieces[i + 1]);
+        elements = elements * dims[i] <= ELEMENTS_MAX ? elements * dims[i] : 0;
+    }
+    const uint32_t block = compute_type_block_elements((enum compute_type)type);
+    if (elements == 0 || dims[0] % block != 0) {
+        gguf_writer_raw_tensor(w, name, gguf_writer_type((enum compute_type)type), count, dims, 0);
+        return;
+    }
+    const size_t bytes = elements / block * compute_type_block_bytes((enum compute_type)type);
+    void *data = calloc(1, bytes);
+    if (data == NULL)
+        abort();
+    gguf_writer_tensor(w, name, (enum compute_type)type, count, dims, data, bytes);
+    free(data);
+}
+
+static void numbers_write(struct gguf_writer *w, const char *key, char *value, bool floats)
+{
+    const char *pieces[LIST_MAX];
+    float f32[LIST_MAX];
+    int32_t i32[LIST_MAX];
+    size_t count = list_split(value, ',', pieces);
+    for (size_t i = 0; i < count; i++) {
+        f32[i] = strtof(pieces[i], NULL);
+        i32[i] = (int32_t)number_of(pieces[i]);
+    }
+    if (floats)
+        gguf_writer_f32_array(w, key, f32, count);
+    else
+        gguf_writer_i32_array(w, key, i32, count);
+}
+
+/* A line is the type's letter, the key or the tensor's name, "=" and the value. */
+static void line_write(struct gguf_writer *w, char *line)
+{
+    const char *pieces[LIST_MAX], *key = line + 1;
+    char *value = strchr(line, '=');
+    if (value == NULL || value == line)
+        return;
+    *value++ = 0;
+    switch (line[0]) {
+    case 's':
+        gguf_writer_string(w, key, value);
+        break;
+    case 'u':
+        gguf_writer_u32(w, key, number_of(value));
+        break;
+    case 'U':
+        gguf_writer_u64(w, key, strtoull(value, NULL, 0));
+        break;
+    case 'i':
+        gguf_writer_i32(w, key, (int32_t)number_of(value));
+        break;
+    case 'f':
+        gguf_writer_f32(w, key, strtof(value, NULL));
+        break;
+    case 'b':
+        gguf_writer_bool(w, key, value[0] == '1');
+        break;
+    case 'S':
+        gguf_writer_string_array(w, key, pieces, list_split(value, '\t', pieces));
+        break;
+    case 'I':
+    case 'F':
+        numbers_write(w, key, value, line[0] == 'F');
+        break;
+    case 't':
+        tensor_write(w, key, value);
+        break;
+    case 'v': /* The whole vocabulary; the value is the name of its pre-tokenizer. */
+        gguf_vocabulary_write(w, value[0] != 0 ? value : NULL);
+        break;
+    default:
+        break;
+    }
+}
+
+/* Returns the image that the text describes. Its first byte chooses version and alignment. */
+static uint8_t *text_write(const uint8_t *data, size_t size, size_t *bytes_out)
+{
+    char *text = malloc(size + 1);
+    if (text == NULL)
+        abort();
+    memcpy(text, data, size);
+    text[size] = 0;
+    struct gguf_writer *w = gguf_writer_open(2 + text[0] % 2, text[0] % 8 == 7 ? 64 : 0);
+    for (char *line = strchr(text, '\n'); line != NULL;) {
+        char *next = strchr(++line, '\n');
+        if (next != NULL)
+            *next = 0;
+        line_write(w, line);
+        line = next;
+    }
+    free(text);
+    return gguf_writer_finish(w, bytes_out);
+}
+
+/* ---- the target ---- */
+
+void __wrap_secret_random(void *buffer, size_t bytes);
+
+/* The order of names in the index does not change from one run of an input to the next. */
+void __wrap_secret_random(void *buffer, size_t bytes)
+{
+    memset(buffer, 0x5a, bytes);
+}
+
+/* Returns the image in memory of exactly its size. */
+static void *image_of(const uint8_t *data, size_t *size)
+{
+    if (*size > 4 && memcmp(data, "GGUF", 4) != 0)
+        return text_write(data, *size, size);
+    void *copy = malloc(*size > 0 ? *size : 1);
+    if (copy == NULL)
+        abort();
+    if (*size > 0)
+        memcpy(copy, data, *size);
+    return copy;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct gguf *g = NULL;
     struct model_file *file = NULL;
     struct error error = {""};
-    void *copy = malloc(size > 0 ? size : 1); /* aligned, and of the exact size */
-    if (copy == NULL)
-        abort();
-    if (size > 0)
-        memcpy(copy, data, size);
+    void *copy = image_of(data, &size);
     enum status status = gguf_open_memory(copy, size, "fuzz.gguf", &g, &error);
     if (status == ST_OK) {
         read_all(g);
@@ -83,6 +236,51 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     free(copy);
     return 0;
 }
+
+/* ---- seeds ---- */
+
+static const char *const texts[] = {
+    "0\nsgeneral.architecture=llama\nullama.block_count=1\nullama.embedding_length=32\n"
+    "ullama.feed_forward_length=64\nullama.attention.head_count=2\n"
+    "ullama.attention.head_count_kv=1\nullama.context_length=128\n"
+    "fllama.attention.layer_norm_rms_epsilon=1e-5\nfllama.rope.freq_base=10000\n"
+    "sllama.rope.scaling.type=yarn\nfllama.rope.scaling.factor=2\n"
+    "ullama.rope.scaling.original_context_length=64\n"
+    "stokenizer.chat_template=[INST] <<SYS>>\nv=llama-bpe\nttoken_embd.weight=F32,32,8\n"
+    "toutput.weight=Q4_1,32,8\ntblk.0.attn_q.weight=Q8_0,32,32",
+    "1\nsgeneral.architecture=qwen3moe\nuqwen3moe.block_count=2\n"
+    "uqwen3moe.embedding_length=32\nuqwen3moe.feed_forward_length=64\n"
+    "uqwen3moe.expert_count=4\nuqwen3moe.expert_used_count=2\n"
+    "uqwen3moe.expert_feed_forward_length=32\nuqwen3moe.attention.head_count=2\n"
+    "uqwen3moe.attention.key_length=16\nuqwen3moe.attention.value_length=16\n"
+    "uqwen3moe.context_length=64\nfqwen3moe.attention.layer_norm_rms_epsilon=1e-6\n"
+    "ttoken_embd.weight=F16,32,8\ntblk.1.ffn_gate_exps.weight=Q4_K,256,2,4",
+    "0\nsgeneral.architecture=deepseek2\nudeepseek2.block_count=2\n"
+    "udeepseek2.embedding_length=32\nudeepseek2.feed_forward_length=64\n"
+    "udeepseek2.attention.head_count=2\nudeepseek2.attention.head_count_kv=1\n"
+    "udeepseek2.attention.kv_lora_rank=32\nudeepseek2.attention.q_lora_rank=32\n"
+    "udeepseek2.attention.key_length=40\nudeepseek2.attention.value_length=32\n"
+    "udeepseek2.attention.key_length_mla=40\nudeepseek2.attention.value_length_mla=32\n"
+    "udeepseek2.rope.dimension_count=8\nudeepseek2.expert_count=4\n"
+    "udeepseek2.expert_used_count=2\nudeepseek2.expert_feed_forward_length=32\n"
+    "udeepseek2.leading_dense_block_count=1\nudeepseek2.expert_group_count=2\n"
+    "udeepseek2.expert_gating_func=2\nfdeepseek2.expert_weights_scale=2.5\n"
+    "udeepseek2.context_length=64\nbdeepseek2.expert_weights_norm=1\n"
+    "fdeepseek2.attention.layer_norm_rms_epsilon=1e-6\nttoken_embd.weight=F32,32,8",
+    "0\nsgeneral.architecture=gemma3\nugemma3.block_count=6\nugemma3.embedding_length=32\n"
+    "ugemma3.feed_forward_length=64\nugemma3.attention.head_count=2\n"
+    "ugemma3.attention.head_count_kv=1\nugemma3.attention.key_length=16\n"
+    "ugemma3.attention.value_length=16\nugemma3.context_length=128\n"
+    "fgemma3.attention.layer_norm_rms_epsilon=1e-6\nugemma3.attention.sliding_window=16\n"
+    "fgemma3.final_logit_softcapping=30\nfgemma3.attn_logit_softcapping=50\n"
+    "ugemma3.attention.sliding_window_pattern=6\nttoken_embd.weight=F32,32,8",
+    "7\nstokenizer.ggml.model=llama\n"
+    "Stokenizer.ggml.tokens=<unk>\t<s>\t</s>\ta\tb\tab\t<0x0A>\n"
+    "Ftokenizer.ggml.scores=0,0,0,-1,-2,-1.5,0\nItokenizer.ggml.token_type=2,3,3,1,1,1,6\n"
+    "utokenizer.ggml.bos_token_id=1\nutokenizer.ggml.eos_token_id=2\n"
+    "btokenizer.ggml.add_space_prefix=0\n",
+};
+#define TEXTS (sizeof(texts) / sizeof(texts[0]))
 
 /* A tensor of each type, one block each. */
 static void put_types(struct gguf_writer *w)
@@ -134,7 +332,7 @@ size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
 {
     size_t bytes;
     if (index >= 5)
-        return 0;
+        return fuzz_seed_text(texts, TEXTS, index - 5, buffer, capacity);
     uint8_t *image = make_seed(index, &bytes);
     if (bytes > capacity)
         abort();
