@@ -16,32 +16,32 @@
 #define LIMIT_CONTEXT_TOKENS 1048576 /* Context of one request; the model may allow less. */
 #define LIMIT_BLOCK_TOKENS   256     /* Tokens of one KV block. */
 /* Stage processes of one machine: all replicas and ranks of its stages, without the head. */
-#define LIMIT_STAGE_PROCESSES  64
-#define LIMIT_RANKS            16         /* Ranks of one stage. */
-#define LIMIT_STAGE_PATHS      16         /* Paths through the replicas of one machine's stages. */
-#define LIMIT_VECTOR_ELEMENTS  65536      /* Elements of an embedding. */
-#define LIMIT_LOGPROBS         20         /* Alternative tokens reported per position. */
-#define LIMIT_STOP_STRINGS     16         /* Stop strings of one request. */
-#define LIMIT_STOP_BYTES       256        /* Bytes of a stop string, or of a text of bad_words. */
-#define LIMIT_CHOICES          16         /* n and best_of: answers to one prompt of a request. */
-#define LIMIT_PROMPTS          64         /* Prompts of one body, or inputs of embeddings. */
-#define LIMIT_CHUNK_TOKENS_MIN 16         /* Tokens of a chunk that does not end its prompt. */
-#define LIMIT_BATCH_TOKENS     4096       /* Tokens of one batch. */
-#define LIMIT_BATCH_SEQUENCES  512        /* Requests of one batch. */
-#define LIMIT_DRAFT_TOKENS     16         /* Drafted tokens that one step checks for an answer. */
-#define LIMIT_MACHINE_REQUESTS 4096       /* Requests in one machine, including waiting requests. */
-#define LIMIT_CLUSTER_REQUESTS 8192       /* Open requests of one gateway. */
-#define LIMIT_API_KEYS         10000      /* API keys in one file. */
-#define LIMIT_KEY_NAME_BYTES   64         /* Name of an API key or cache group, with its NUL. */
-#define LIMIT_CACHE_SALT_BYTES 256        /* Bytes of a request's cache_salt. */
-#define LIMIT_CONSTRAINT_BYTES (64 << 10) /* A constraint's text (model/grammar/grammar.h). */
-#define LIMIT_TOOLS            128        /* Tools of one request; tool calls in one message. */
-#define LIMIT_TOOL_NAME_BYTES  64         /* A tool's name, without a NUL. */
-#define LIMIT_TOOLS_BYTES      (256 << 10) /* JSON text of all tools of one request. */
-#define LIMIT_KEY_WEIGHT       1000        /* Weight of an API key. */
-#define LIMIT_PRIORITY         1000 /* A request's priority is from -1000 (first) to 1000 (last). */
-#define LIMIT_ADAPTERS         64   /* Low-rank adapters of one model. */
-#define LIMIT_PREFIXES         8192 /* Prefixes in one PREFIXES message. */
+#define LIMIT_STAGE_PROCESSES    64
+#define LIMIT_RANKS              16    /* Ranks of one stage. */
+#define LIMIT_STAGE_PATHS        16    /* Paths through the replicas of one machine's stages. */
+#define LIMIT_EMBEDDING_ELEMENTS 65536 /* Elements of an embedding. */
+#define LIMIT_LOGPROBS           20    /* Alternative tokens reported per position. */
+#define LIMIT_STOP_STRINGS       16    /* Stop strings of one request. */
+#define LIMIT_STOP_BYTES         256   /* Bytes of a stop string, or of a text of bad_words. */
+#define LIMIT_CHOICES            16    /* n and best_of: answers to one prompt of a request. */
+#define LIMIT_PROMPTS            64    /* Prompts of one body, or inputs of embeddings. */
+#define LIMIT_CHUNK_TOKENS_MIN   16    /* Tokens of a chunk that does not end its prompt. */
+#define LIMIT_BATCH_TOKENS       4096  /* Tokens of one batch. */
+#define LIMIT_BATCH_SEQUENCES    512   /* Requests of one batch. */
+#define LIMIT_DRAFT_TOKENS       16    /* Drafted tokens that one step checks for an answer. */
+#define LIMIT_MACHINE_REQUESTS   4096  /* Requests in one machine, including waiting requests. */
+#define LIMIT_CLUSTER_REQUESTS   8192  /* Open requests of one gateway. */
+#define LIMIT_API_KEYS           10000 /* API keys in one file. */
+#define LIMIT_KEY_NAME_BYTES     64    /* Name of an API key or cache group, with its NUL. */
+#define LIMIT_CACHE_SALT_BYTES   256   /* Bytes of a request's cache_salt. */
+#define LIMIT_CONSTRAINT_BYTES   (64 << 10)  /* A constraint's text (model/grammar/grammar.h). */
+#define LIMIT_TOOLS              128         /* Tools of one request; tool calls in one message. */
+#define LIMIT_TOOL_NAME_BYTES    64          /* A tool's name, without a NUL. */
+#define LIMIT_TOOLS_BYTES        (256 << 10) /* JSON text of all tools of one request. */
+#define LIMIT_KEY_WEIGHT         1000        /* Weight of an API key. */
+#define LIMIT_PRIORITY           1000 /* A request's priority is from -1000 (first) to 1000 (last). */
+#define LIMIT_ADAPTERS           64   /* Low-rank adapters of one model. */
+#define LIMIT_PREFIXES           8192 /* Prefixes in one PREFIXES message. */
 /* Bytes of a control message; enough for LIMIT_CONTEXT_TOKENS token ids. */
 #define LIMIT_MESSAGE_BYTES (16u << 20)
 

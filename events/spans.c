@@ -69,6 +69,13 @@ static bool post(struct spans *s, const struct text *body, char why[160])
     return false;
 }
 
+/* Counts spans that are not sent. The caller holds the mutex. */
+static void drop(struct spans *s, uint32_t count, const char *why)
+{
+    s->counts.dropped += count;
+    snprintf(s->counts.drop_reason, sizeof(s->counts.drop_reason), "%s", why);
+}
+
 /* Sends the gathered spans. The mutex is held before and after the call. */
 static void batch_send(struct spans *s)
 {
@@ -84,9 +91,10 @@ static void batch_send(struct spans *s)
     bool good = !s->sending.broken && post(s, &s->sending, why);
     pthread_mutex_lock(&s->mutex);
     s->counts.sent += good ? count : 0;
-    s->counts.dropped += good ? 0 : count;
     if (!good)
-        snprintf(s->counts.drop_reason, sizeof(s->counts.drop_reason), "%s", why);
+        drop(s, count, why);
+    if (s->sending.broken)
+        text_done(&s->sending); /* A new text is not broken. */
 }
 
 static void *run(void *self)
@@ -191,13 +199,19 @@ void spans_close(struct spans *s)
 void spans_add(struct spans *s, const char *json, size_t json_bytes, uint32_t span_count)
 {
     pthread_mutex_lock(&s->mutex);
-    if (s->filling.bytes + json_bytes + 1 > BUFFER_BYTES || s->filling.broken) {
-        s->counts.dropped += span_count;
-        snprintf(s->counts.drop_reason, sizeof(s->counts.drop_reason),
-                 "the collector takes spans too slowly");
-    } else {
+    size_t bytes = s->filling.bytes;
+    bool fits = bytes + json_bytes + 1 <= BUFFER_BYTES;
+    if (fits) {
         text_string_add(&s->filling, s->filled > 0 ? "," : "");
         text_add(&s->filling, json, json_bytes);
+    }
+    if (!fits) {
+        drop(s, span_count, "the collector takes spans too slowly");
+    } else if (s->filling.broken) {
+        drop(s, span_count, "out of memory");
+        s->filling.bytes = bytes; /* The earlier spans stay. */
+        s->filling.broken = false;
+    } else {
         s->filled += span_count;
     }
     pthread_cond_signal(&s->changed);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Sums meson's test logs (testlog.json, one test a line) into the closing lines of ./dev test.
 
-Prints a table of the time that each suite took, names each test that failed or was skipped (with the reason that the
-test printed), counts flaky tests, and ends with `N passed, N failed, N skipped`. A test is flaky if it failed beside
-other tests and passed when it ran again alone (again.json beside the log); it counts as passed too. The exit status is 0
-only when something passed and nothing failed; a log that is missing or empty counts as a failure.
+Prints a table of the time that each suite took, names each test that failed or was skipped, also in part (with the
+reason that the test printed), counts flaky tests, and ends with `N passed, N failed, N skipped`. A test is flaky if it
+failed beside other tests and passed when it ran again alone (again.json beside the log); it counts as passed too. The
+exit status is 0 only when something passed and nothing failed; a log that is missing or empty counts as a failure.
 
 --failed LOG: prints only the names of the tests that failed, one a line, as `meson test` takes them.
 """
@@ -24,6 +24,11 @@ def read(path):
 def skip_reason(test):
     lines = (test.get("stdout") or "").splitlines()
     return next((line[6:] for line in lines if line.startswith("SKIP: ")), "no reason given")
+
+
+def parts_skipped(test):
+    """Returns the reasons why a test that passed left out a part."""
+    return [line[14:] for line in (test.get("stdout") or "").splitlines() if line.startswith("SKIP in part: ")]
 
 
 def results_alone(path):
@@ -67,6 +72,8 @@ def main(paths):
         for test in tests:
             if test["result"] in PASSED:
                 passed += 1
+                for reason in parts_skipped(test):
+                    print(f"in part {build}: {test['name']}: skipped: {reason}")
             elif test["result"] in SKIPPED:
                 skipped += 1
                 print(f"skipped {build}: {test['name']}: {skip_reason(test)}")

@@ -2,6 +2,7 @@
 """test-targets.py BUILD [--suite NAME]… [--no-suite NAME]…: prints what `meson test` with these options needs.
 
 Prints the build targets of the selected tests, one a line, for ninja; so a run of some tests compiles nothing else.
+--names: prints the names of the selected tests instead.
 --left: prints the names of the tests that --no-suite leaves out instead, with their first suite.
 """
 import json
@@ -27,7 +28,11 @@ def main(arguments):
     if left:
         print("\n".join(f"{suites_of(test)[0]}: {test['name']}" for test in tests if without & set(suites_of(test))))
         return
-    needed = {target for test in tests if not without & set(suites_of(test)) for target in test["depends"]}
+    selected = [test for test in tests if not without & set(suites_of(test))]
+    if "--names" in arguments:
+        print("\n".join(test["name"] for test in selected))
+        return
+    needed = {target for test in selected for target in test["depends"]}
     for target in introspect(build, "targets"):
         if target["id"] in needed:
             print("\n".join(os.path.relpath(path, os.path.abspath(build)) for path in target["filename"]))

@@ -106,13 +106,18 @@ build_targets() { # DIR [selection…]
     ninja -C "$dir" ${CLEAVE_JOBS:+-j "$CLEAVE_JOBS"} "${targets[@]}" >&2 || fail "the build in $dir failed"
 }
 
-# Keeps going after a failure; the summary at the end decides. Shows the log of each test that fails.
+# Keeps going after a failure; the summary at the end decides. Shows the log of each test that fails. A build may have no
+# test of the selected suites.
 logs=()
 run_tests() { # DIR [meson test option…]
     local dir=$1
     shift
-    say "running the tests in $dir ($((SECONDS - begin)) s since the start)"
     rm -f "$dir"/meson-logs/{testlog,again}.json
+    if [[ -z $(python3 scripts/test-targets.py "$dir" --names "$@") ]]; then
+        say "$dir has no test of these suites"
+        return
+    fi
+    say "running the tests in $dir ($((SECONDS - begin)) s since the start)"
     meson test -C "$dir" --no-rebuild --print-errorlogs --num-processes "$processes" \
         --timeout-multiplier "$hang_factor" "$@" </dev/null || true
     logs+=("$dir/meson-logs/testlog.json")
@@ -171,7 +176,8 @@ if [[ $tsan -eq 1 ]]; then
 fi
 if [[ $long -eq 0 ]]; then
     python3 scripts/test-targets.py build --left --no-suite long "${suites[@]}" |
-        awk -F': ' '{ suite[$2] = $1; count++ } END { if (count) { printf "left to --long:"; for (name in suite) printf " %s;", name; print " and the second build of most tests" } }'
+        awk -F': ' 'NF { suite[$2] = $1; count++ } END { if (count) { printf "left to --long:"; for (name in suite) printf " %s;", name; print " and the second build of most tests" } }'
 fi
+[[ ${#logs[@]} -gt 0 ]] || fail "no test is selected"
 say "the tests took $((SECONDS - begin)) s, builds included"
 exec python3 scripts/test-summary.py "${logs[@]}"

@@ -271,7 +271,7 @@ static const struct message_array stages_arrays[] = {
 
 static const struct message_rule embedding_rules[] = {
     STRUCT(message_embedding, request, request_layout),
-    RANGE(message_embedding, count, 1, LIMIT_VECTOR_ELEMENTS),
+    RANGE(message_embedding, count, 1, LIMIT_EMBEDDING_ELEMENTS),
     PADDING(message_embedding, padding),
 };
 static const struct message_array embedding_arrays[] = {

@@ -159,7 +159,7 @@ static const struct message_rule result_rules[] = {
 static const struct message_layout result_layout = {RULES(result_rules)};
 
 static const struct message_rule pooled_rules[] = {
-    RANGE(stage_pooled, count, 1, LIMIT_VECTOR_ELEMENTS)};
+    RANGE(stage_pooled, count, 1, LIMIT_EMBEDDING_ELEMENTS)};
 static const struct message_array pooled_arrays[] = {ARRAY(stage_pooled, values, count, NULL)};
 
 static const struct message_rule done_rules[] = {PADDING(stage_done, padding)};

@@ -46,7 +46,7 @@ static enum status watch(struct ucx *ucx, int fd, void *what)
 
 static enum status descriptors_open(struct ucx *ucx)
 {
-    ucx->listen_fd = -1;
+    ucx->listen_fd = ucx->device_fd = -1;
     ucx->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     ucx->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     ucx->more_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);

@@ -237,12 +237,13 @@ static enum status read_dim(const struct hyper_reader *r, const struct family *f
 {
     float share = family->rope_share > 0 ? family->rope_share : 1.0f;
     enum status status = hyper_read_f32_positive(r, KEY_ROPE_SHARE, false, &share);
-    if (status == ST_OK && share > 1.0f)
+    if (status != ST_OK)
+        return status;
+    if (share > 1.0f)
         return error_set(r->error, ST_INVALID, "key %s is %g, want at most 1",
                          hyper_key_name(r, KEY_ROPE_SHARE).text, (double)share);
     h->rope_dim = (uint32_t)((float)h->head_dim * share);
-    if (status == ST_OK)
-        status = hyper_read_u32_range(r, KEY_ROPE_DIM, false, 2, h->head_dim, &h->rope_dim);
+    status = hyper_read_u32_range(r, KEY_ROPE_DIM, false, 2, h->head_dim, &h->rope_dim);
     if (status == ST_OK && (h->rope_dim == 0 || h->rope_dim % 2 != 0))
         return error_set(r->error, ST_INVALID,
                          "key %s gives %" PRIu32 " rotated dimensions, want an even number",

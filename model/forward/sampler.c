@@ -364,12 +364,11 @@ static uint32_t draw_candidates(const struct candidates *c, float unit)
     return c->ids[c->count - 1]; /* Never empty: the largest weight is 1. */
 }
 
+/* Requires the weights of all tokens at the start of `scratch`. */
 static uint32_t draw_random(const struct sampling *s, const float *logits, uint32_t vocab,
-                            float top, float unit, const uint32_t *masked, uint32_t masked_count,
+                            float unit, const uint32_t *masked, uint32_t masked_count,
                             float *scratch)
 {
-    for (uint32_t i = 0; i < vocab; i += BLOCK)
-        weigh(logits + i, block_end(i, vocab) - i, top, s->temperature, scratch + i);
     for (uint32_t i = 0; i < masked_count; i++)
         if (masked[i] < vocab)
             scratch[masked[i]] = 0.0f;
@@ -397,9 +396,12 @@ void sampler_draw(const struct sampling *sampling, const float *logits, uint32_t
     float top = largest(allowed, vocab);
     id = draw_greedy(allowed, vocab, top, masked, masked_count);
     bool all_masked = masked_count > 0 && is_masked(id, masked, masked_count);
-    if (sampling->temperature > 0.0f && !all_masked)
-        id = draw_random(sampling, logits, vocab, top, random_unit_at(sampling->seed, position),
-                         masked, masked_count, scratch);
+    if (sampling->temperature > 0.0f && !all_masked) {
+        for (uint32_t i = 0; i < vocab; i += BLOCK)
+            weigh(allowed + i, block_end(i, vocab) - i, top, sampling->temperature, scratch + i);
+        id = draw_random(sampling, logits, vocab, random_unit_at(sampling->seed, position), masked,
+                         masked_count, scratch);
+    }
     out->id = id;
     out->logprob = 0.0f;
     out->top_count = 0;

@@ -119,6 +119,8 @@ enum status grammar_cache_open(grammar_vocabulary_make *make, void *self,
     pthread_cond_init(&cache->changed, NULL);
     int failed = pthread_create(&cache->thread, NULL, compile_main, cache);
     if (failed != 0) {
+        pthread_mutex_destroy(&cache->mutex);
+        pthread_cond_destroy(&cache->changed);
         close(cache->fd);
         free(cache);
         return error_set(error, ST_NO_RESOURCE, "constraints: no thread: %s", strerror(failed));

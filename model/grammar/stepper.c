@@ -47,21 +47,38 @@ static uint32_t fail(struct stepper *m, uint32_t how)
     return m->failed;
 }
 
-/* Grows an array for `count` more elements. */
-static bool reserve(struct stepper *m, void **array, uint32_t *capacity, uint32_t used,
-                    uint32_t count, size_t bytes)
+/* Raises the capacity of an array, whose elements have `bytes` bytes, for `count` more elements.
+ * Allocates nothing. Returns false if the limit does not allow the memory. */
+static bool capacity_raise(struct stepper *m, uint32_t *capacity, uint32_t used, uint32_t count,
+                           size_t bytes)
 {
-    if (used + count <= *capacity)
-        return true;
     uint32_t more = *capacity < 64 ? 64 : *capacity * 2;
     while (more < used + count)
         more *= 2;
     if (stepper_bytes(m) + (more - *capacity) * bytes > m->bytes_max)
         return fail(m, STEPPER_FULL), false;
-    void *grown = realloc(*array, more * bytes);
-    if (grown == NULL)
+    *capacity = more;
+    return true;
+}
+
+static bool resize(struct stepper *m, void **array, size_t bytes)
+{
+    void *resized = realloc(*array, bytes);
+    if (resized == NULL)
         return fail(m, STEPPER_NO_MEMORY), false;
-    *array = grown;
+    *array = resized;
+    return true;
+}
+
+/* Grows an array for `count` more elements. */
+static bool reserve(struct stepper *m, void **array, uint32_t *capacity, uint32_t used,
+                    uint32_t count, size_t bytes)
+{
+    uint32_t more = *capacity;
+    if (used + count <= more)
+        return true;
+    if (!capacity_raise(m, &more, used, count, bytes) || !resize(m, array, more * bytes))
+        return false;
     *capacity = more;
     return true;
 }
@@ -69,19 +86,18 @@ static bool reserve(struct stepper *m, void **array, uint32_t *capacity, uint32_
 static bool states_reserve(struct stepper *m)
 {
     size_t row = m->automaton->class_count * sizeof(uint32_t);
-    uint32_t capacity = m->state_capacity;
+    uint32_t more = m->state_capacity;
     void *states = m->states, *rows = m->successors;
-    if (m->state_count < capacity)
+    if (m->state_count < more)
         return true;
-    if (!reserve(m, &rows, &capacity, m->state_count, 1, row + sizeof(struct stepper_state)))
+    if (!capacity_raise(m, &more, m->state_count, 1, row + sizeof(struct stepper_state)))
         return false;
-    m->successors = rows; /* With room for more than the rows. */
-    void *grown = realloc(states, capacity * sizeof(struct stepper_state));
-    if (grown == NULL)
-        return fail(m, STEPPER_NO_MEMORY), false;
-    m->states = grown;
-    m->state_capacity = capacity;
-    return true;
+    bool good =
+        resize(m, &rows, more * row) && resize(m, &states, more * sizeof(struct stepper_state));
+    m->successors = rows;
+    m->states = states;
+    m->state_capacity = good ? more : m->state_capacity;
+    return good;
 }
 
 /* Doubles a hash table. hash_of gives the hash of an element. */

@@ -305,7 +305,11 @@ static struct value apply_round(struct run *r, struct value v, const struct argu
         return value_int(integer_of(v));
     if (precision < 0) {
         double rounded = nearbyint(number * scale) / scale;
-        return v.kind == FLOAT ? value_float(rounded) : value_int((int64_t)rounded);
+        if (v.kind == FLOAT)
+            return value_float(rounded);
+        if (!(fabs(rounded) < 0x1p63))
+            run_fail(r, ST_INVALID, "an integer of more than 64 bits");
+        return value_int((int64_t)rounded);
     }
     snprintf(text, sizeof(text), "%.*f", (int)precision, number);
     return value_float(strtod(text, NULL));

@@ -200,7 +200,7 @@ static void percent_text(struct run *r, struct buffer *b, const struct percent *
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 static void percent_number(struct run *r, struct buffer *b, const struct percent *p, struct value v)
 {
-    char format[40], text[1600];
+    char format[40], text[10000]; /* Of the largest width that percent_read reads, and a NUL. */
     bool whole = strchr("diuxXo", p->type) != NULL;
     if (!is_number(v))
         run_fail(r, ST_INVALID, "%%%c format: a number is required, not %s", p->type,

@@ -259,6 +259,7 @@ bool sched_machine_batch_next(struct sched_machine *sm, uint32_t path_index, uin
 static void prompt_advance(struct sched_machine *sm, const struct sched_batch_item *item)
 {
     sm->prompt_tokens_pending -= item->token_count;
+    sm->slots[item->slot].tokens_computed += item->token_count;
     if (!item->is_last_chunk)
         return;
     sm->slots[item->slot].state = SLOT_PROMPT_ENDED;

@@ -145,7 +145,7 @@ void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_
     entry->state = SLOT_PROMPT_WAITING;
     entry->path = (uint8_t)path;
     entry->tokens = tokens;
-    entry->tokens_done = 0;
+    entry->tokens_done = entry->tokens_computed = 0;
     entry->blocks = blocks;
     entry->arrival = sm->arrival_count++;
     entry->request_number = rank != NULL ? rank->request_number : 0;
@@ -235,6 +235,6 @@ void sched_machine_load(const struct sched_machine *sm, struct sched_machine_loa
         out->prompts_waiting += sm->paths[i].prompts.count + sm->paths[i].prompts_with_blocks.count;
         out->decodes_running += sm->paths[i].decodes.count;
         if (sm->paths[i].running_prompt != SLOT_NONE)
-            out->prompt_tokens_open += sm->slots[sm->paths[i].running_prompt].tokens_done;
+            out->prompt_tokens_open += sm->slots[sm->paths[i].running_prompt].tokens_computed;
     }
 }

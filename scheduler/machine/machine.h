@@ -237,8 +237,8 @@ struct sched_machine_load {
     /* Prompts whose first chunk was in a batch and whose last chunk is not computed. */
     uint32_t prompts_running;
     uint64_t prompt_tokens_pending; /* Prompt tokens not computed yet. */
-    /* Prompt tokens not computed yet, plus the tokens of begun prompts that earlier batches have
-     * taken, while chunks of these prompts are left. */
+    /* Prompt tokens not computed yet, plus the computed tokens of prompts of which chunks are in no
+     * batch yet. */
     uint64_t prompt_tokens_open;
     uint32_t reservations_waiting;  /* Reservations that are not granted. */
     uint32_t decodes_running;       /* Decodes with tokens left to generate. */

@@ -34,10 +34,11 @@ struct slot {
     uint8_t in_flight;
     uint32_t next; /* Neighbours in the list `awaiting` or `decodes`. */
     uint32_t previous;
-    uint32_t blocks;         /* Prompt or reservation: blocks that must still be taken. */
-    uint32_t tokens;         /* Prompt: tokens to compute. Decode: tokens left to generate. */
-    uint32_t tokens_done;    /* Prompt: tokens that are computed or in a batch in flight. */
-    uint32_t room;           /* Decode: number of next tokens that its blocks can hold. */
+    uint32_t blocks;          /* Prompt or reservation: blocks that must still be taken. */
+    uint32_t tokens;          /* Prompt: tokens to compute. Decode: tokens left to generate. */
+    uint32_t tokens_done;     /* Prompt: tokens that are computed or in a batch in flight. */
+    uint32_t tokens_computed; /* Prompt: tokens that are computed. */
+    uint32_t room;            /* Decode: number of next tokens that its blocks can hold. */
     uint32_t draft;          /* Decode: drafted tokens that its next step may check. */
     bool pinned;             /* Decode: it is never a victim. */
     struct sched_rank rank;  /* Decode: urgency and API key. */

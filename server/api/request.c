@@ -450,7 +450,7 @@ static bool parse_embeddings(json_t *root, struct api_request *out, struct api_e
     int64_t dimensions = 0, priority = 0;
     const char *format = "float";
     if (!parse_prompts(root, out, error) || !parse_model(root, out, error) ||
-        !api_field_integer(root, "dimensions", 1, LIMIT_VECTOR_ELEMENTS, &dimensions, error) ||
+        !api_field_integer(root, "dimensions", 1, LIMIT_EMBEDDING_ELEMENTS, &dimensions, error) ||
         !api_field_integer(root, "priority", -LIMIT_PRIORITY, LIMIT_PRIORITY, &priority, error) ||
         !api_field_bool(root, "add_special_tokens", &out->add_special_tokens, error) ||
         !api_field_string(root, "encoding_format", &format, error))

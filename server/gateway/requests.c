@@ -291,7 +291,7 @@ static void generation_lose(struct requests *q, struct gateway_request *r, enum 
     }
     q->resumed_count++;
     metrics_counter_add(q->options.metrics, METRICS_REQUESTS_RESUMED, 1);
-    generation_next(q, r, GATEWAY_RESUME_LOST, why);
+    generation_next(q, r, GATEWAY_RESUME_FAILED, why);
 }
 
 static void request_resume(struct requests *q, struct gateway_request *r, enum blame_cause cause,

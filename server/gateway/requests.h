@@ -115,7 +115,7 @@ struct gateway_request *requests_next(struct requests *q, const struct gateway_r
 struct requests_counts {
     uint32_t open;         /* Open requests (table.h). */
     uint32_t prompts_sent; /* Requests for which request_prompt_is_sent is true. */
-    uint64_t resumed;      /* Resumptions with GATEWAY_RESUME_LOST so far. */
+    uint64_t resumed;      /* Resumptions with GATEWAY_RESUME_FAILED so far. */
 };
 struct requests_counts requests_counts(const struct requests *q);
 

@@ -82,14 +82,16 @@ static void stats_add(struct text *out, const struct message_stats *stats)
     tiers_add(out, stats);
 }
 
-/* The speed by which the gateway decides; 0 = not measured yet. */
+/* The speed by which the gateway decides; 0 = not measured yet. The decode rate of full batches is
+ * not shown before the time of a further row is known: until then, the gateway estimates 0. */
 static void speed_add(struct text *out, const struct gateway *g, const struct fleet_machine *m)
 {
     const struct sched_event speed = sched_rates_event(g->options.config, &m->rates);
     text_format_add(out,
                     ",\"measured\":{\"prompt_tokens_per_s\":%u,\"output_tokens_per_s\":%u"
                     ",\"step_us\":%u,\"step_us_per_answer\":%u}",
-                    speed.prompt_tokens_per_s, speed.output_tokens_per_s,
+                    speed.prompt_tokens_per_s,
+                    speed.step.row_ns > 0 ? speed.output_tokens_per_s : 0,
                     speed.step.fixed_ns / 1000, speed.step.row_ns / 1000);
 }
 

@@ -48,7 +48,7 @@ static inline const char *gateway_event_name(enum gateway_event_kind kind)
 
 /* Why a request is scheduled again. */
 enum gateway_resume {
-    GATEWAY_RESUME_LOST,       /* A cause not named below, such as the loss of a machine. */
+    GATEWAY_RESUME_FAILED,     /* A cause not named below, such as the loss of a machine. */
     GATEWAY_RESUME_PREEMPTED,  /* The token machine took the request's KV memory for others. */
     GATEWAY_RESUME_HANDED_OVER /* The token machine drains. */
 };
@@ -56,7 +56,7 @@ enum gateway_resume {
 /* Returns the name of a reason for clients and operators. */
 static inline const char *gateway_resume_name(enum gateway_resume resume)
 {
-    static const char *const names[] = {[GATEWAY_RESUME_LOST] = "lost",
+    static const char *const names[] = {[GATEWAY_RESUME_FAILED] = "lost",
                                         [GATEWAY_RESUME_PREEMPTED] = "preempted",
                                         [GATEWAY_RESUME_HANDED_OVER] = "handed over"};
     return names[resume];

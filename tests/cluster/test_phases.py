@@ -209,12 +209,12 @@ def check_full_disks():
         assert cluster.request("POST", "/admin/reload")[0] == 200
         assert cluster.stop() == 0 and cluster.logged() == ""
     if os.geteuid() != 0 or shutil.which("mount") is None:
-        print("SKIP of the small disk: needs root and mount")
+        print("SKIP in part: the small disk needs root and mount")
         return
     with tempfile.TemporaryDirectory() as disk:
         if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", disk], check=False,
                           capture_output=True).returncode != 0:
-            print("SKIP of the small disk: tmpfs cannot be mounted here")
+            print("SKIP in part: the small disk: tmpfs cannot be mounted here")
             return
         try:
             small_disk(disk)

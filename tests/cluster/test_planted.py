@@ -277,7 +277,7 @@ def certificate_expires():
 
 def etcd_lost():
     if shutil.which("etcd") is None:
-        print("not planted: etcd lost (no etcd here)")
+        print("SKIP in part: etcd_lost: there is no etcd here")
         return
     with tempfile.TemporaryDirectory(prefix="cleave-etcd-") as folder:
         etcd = Etcd(folder)
@@ -418,7 +418,7 @@ def main():
             one_cluster, slow_link, kv_full_and_hot_tenant, wrong_model, certificate_expires, etcd_lost, kv_tier_down]
         for fault in faults:
             if fault is one_cluster and not can_mount():
-                print("one_cluster: not run, because this process may not mount file systems")
+                print("SKIP in part: one_cluster: this process may not mount file systems")
                 continue
             fault()
             print(f"{fault.__name__}: after {time.monotonic() - begun:.0f} s")

@@ -14,6 +14,21 @@ bool flight_waits(const struct request *request, uint32_t path, bool needs_block
            (request->blocks > 0) == needs_blocks;
 }
 
+/* Returns the path's prompt that has chunks left, or NULL. */
+static const struct request *running_on(const struct flight_model *m, uint32_t path)
+{
+    const struct request *found = NULL;
+    for (int i = 0; i < SLOTS; i++) {
+        const struct request *request = &m->requests[i];
+        if (request->kind != RUNNING || request->path != path || request->cancelled ||
+            request->scheduled_tokens == request->tokens)
+            continue;
+        CHECK(found == NULL); /* At most one prompt of a path runs. */
+        found = request;
+    }
+    return found;
+}
+
 void flight_check_load(const struct flight_model *m)
 {
     struct sched_machine_load load;
@@ -32,31 +47,22 @@ void flight_check_load(const struct flight_model *m)
         held += request->held_blocks;
     }
     CHECK(held + m->blocks_free == m->blocks_total);
+    count.prompt_tokens_open = count.prompt_tokens_pending;
+    for (uint32_t path = 0; path < m->options.path_count; path++) {
+        const struct request *running = running_on(m, path);
+        count.prompt_tokens_open += running != NULL ? running->computed_tokens : 0;
+    }
     sched_machine_load(m->sm, &load);
     CHECK(load.prompts_waiting == count.prompts_waiting);
     CHECK(load.prompts_running == count.prompts_running);
     CHECK(load.prompt_tokens_pending == count.prompt_tokens_pending);
+    CHECK(load.prompt_tokens_open == count.prompt_tokens_open);
     CHECK(load.reservations_waiting == count.reservations_waiting);
     CHECK(load.decodes_running == count.decodes_running);
     CHECK(load.decode_tokens_pending == count.decode_tokens_pending);
 }
 
 /* ---- what a batch must be like ---- */
-
-/* Returns the path's prompt that has chunks left, or NULL. */
-static const struct request *running_on(const struct flight_model *m, uint32_t path)
-{
-    const struct request *found = NULL;
-    for (int i = 0; i < SLOTS; i++) {
-        const struct request *request = &m->requests[i];
-        if (request->kind != RUNNING || request->path != path || request->cancelled ||
-            request->scheduled_tokens == request->tokens)
-            continue;
-        CHECK(found == NULL); /* At most one prompt of a path runs. */
-        found = request;
-    }
-    return found;
-}
 
 /* Returns the blocks that earlier prompts at the head of other paths need. For requests without
  * ranks. */

@@ -93,7 +93,7 @@ static void test_micro_batches(void)
     next(0, 98, 0, 0); /* Three batches are in flight. */
     sched_machine_load(sm, &load);
     CHECK(load.prompts_running == 2 && load.prompts_waiting == 0);
-    CHECK(load.prompt_tokens_pending == 500);
+    CHECK(load.prompt_tokens_pending == 500 && load.prompt_tokens_open == 500);
     uint32_t oldest;
     CHECK(sched_machine_batch_oldest(sm, 0, &oldest) && oldest == a);
     sched_machine_batch_done(sm, a);

@@ -96,7 +96,11 @@ static bool file_add(FILE *out, const char *name, const char *data, size_t bytes
 
 static bool text_file_add(FILE *out, const char *name, const struct text *text)
 {
-    return !text->broken && file_add(out, name, text->bytes > 0 ? text->data : "", text->bytes);
+    if (text->broken) {
+        errno = ENOMEM;
+        return false;
+    }
+    return file_add(out, name, text->bytes > 0 ? text->data : "", text->bytes);
 }
 
 static bool end_add(FILE *out)

@@ -144,9 +144,17 @@ static void kv_cell(struct table *table, const json_t *machine, bool bars)
         table_cell_add(table, "%s%s%3.0f %%", bar, bars ? " " : "", used * 100);
 }
 
+/* Writes a measured speed; - = not known. */
+static const char *speed_write(const json_t *measured, const char *member, char out[24])
+{
+    unsigned long long speed = view_whole(measured, member);
+    snprintf(out, 24, speed > 0 ? "%llu" : "-", speed);
+    return out;
+}
+
 static void machine_row(struct table *table, const json_t *machine, bool bars)
 {
-    char text[TABLE_CELL_BYTES], memory[16];
+    char text[TABLE_CELL_BYTES], memory[16], prompts[24], outputs[24];
     bool up = strcmp(view_text(machine, "connection"), "up") == 0;
     const json_t *measured = json_object_get(machine, "measured");
     const char *pool = view_text(machine, "pool"), *home = view_text(machine, "home");
@@ -161,9 +169,9 @@ static void machine_row(struct table *table, const json_t *machine, bool bars)
     table_cell_add(table, up ? "%llu + %llu" : "-",
                    (unsigned long long)view_whole(machine, "decodes_running"),
                    (unsigned long long)view_whole(machine, "reservations_waiting"));
-    table_cell_add(table, up ? "%llu / %llu" : "-",
-                   (unsigned long long)view_whole(measured, "prompt_tokens_per_s"),
-                   (unsigned long long)view_whole(measured, "output_tokens_per_s"));
+    table_cell_add(table, up ? "%s / %s" : "-",
+                   speed_write(measured, "prompt_tokens_per_s", prompts),
+                   speed_write(measured, "output_tokens_per_s", outputs));
     bytes_write((double)view_whole(machine, "resident_bytes"), memory);
     table_cell_add(table, up ? "%s" : "-", memory);
     /* The last ones: these are long, and a narrow terminal cuts them. */

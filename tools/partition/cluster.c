@@ -389,7 +389,7 @@ static bool lesser_choice(const struct profile *profile, const struct profile_de
     for (uint32_t i = 0; i < profile->device_count; i++) {
         const struct profile_device *other = &profile->devices[i];
         if (strcmp(other->host, device->host) == 0 && strcmp(other->kind, device->kind) == 0 &&
-            other->threads > device->threads && other->ranks == 1)
+            other->threads > device->threads && other->ranks == 1 && other->busy_devices == 0)
             return true;
     }
     return false;
@@ -403,7 +403,7 @@ enum status partition_cluster_of_profile(const struct profile *profile,
     for (uint32_t i = 0; i < profile->device_count; i++) {
         const struct profile_device *device = &profile->devices[i];
         uint32_t t = 0, kind = 0;
-        if (device->ranks > 1 || lesser_choice(profile, device))
+        if (device->ranks > 1 || device->busy_devices > 0 || lesser_choice(profile, device))
             continue;
         while (t < out->host_count && strcmp(out->host_names[t], device->host) != 0)
             t++;

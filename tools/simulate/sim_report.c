@@ -13,17 +13,17 @@ static const char *const outcome_names[] = {"done", "refused", "failed"};
 
 /* ---- rows ---- */
 
-enum status sim_report_open(struct sim_report *report, const char *path, bool four_columns,
+enum status sim_report_open(struct sim_report *report, const char *path, bool splitwise_format,
                             struct error *error)
 {
-    *report = (struct sim_report){.four_columns = four_columns};
+    *report = (struct sim_report){.splitwise_format = splitwise_format};
     if (path == NULL)
         return ST_OK;
     report->rows = fopen(path, "w");
     if (report->rows == NULL)
         return error_set(error, ST_IO, "%s: %s", path, strerror(errno));
     fputs("request_id,ttft_s,tbt_s,e2e_s", report->rows);
-    if (!four_columns)
+    if (!splitwise_format)
         fputs(",arrival_s,prompt_tokens,output_tokens,outcome,queue_s,transfer_s,prompt_machine,"
               "token_machine,preempted,restarted,gap_s,recomputed_tokens",
               report->rows);
@@ -86,14 +86,14 @@ static char *put_machine(char *at, uint32_t machine)
     return at;
 }
 
-static void row_write(FILE *file, bool four_columns, const struct sim_result *r)
+static void row_write(FILE *file, bool splitwise_format, const struct sim_result *r)
 {
     char line[512];
     char *at = put_whole(line, r->arrival->id, 1);
     at = put_seconds(at, r->ttft_s);
     at = put_seconds(at, r->tbt_s);
     at = put_seconds(at, r->e2e_s);
-    if (!four_columns) {
+    if (!splitwise_format) {
         at = put_seconds(at, r->arrival->at_s);
         at = put_count(at, r->arrival->prompt_tokens);
         at = put_count(at, r->arrival->output_tokens);
@@ -125,7 +125,7 @@ void sim_report_add(struct sim_report *report, const struct sim_result *r)
     report->reused_tokens += r->reused_tokens;
     report->checkpoint_tokens += r->checkpoint_tokens;
     if (report->rows != NULL)
-        row_write(report->rows, report->four_columns, r);
+        row_write(report->rows, report->splitwise_format, r);
     if (r->outcome != SIM_DONE)
         return;
     double end_s = r->arrival->at_s + r->e2e_s;
@@ -142,7 +142,7 @@ void sim_report_add(struct sim_report *report, const struct sim_result *r)
             slo_request_is_below(&report->slo, r->arrival->prompt_tokens, r->arrival->output_tokens,
                                  r->ttft_s, r->tbt_s, r->e2e_s, report->good_below);
     quantiles_add(&report->e2e, r->e2e_s);
-    if (report->four_columns)
+    if (report->splitwise_format)
         return;
     quantiles_add(&report->queue, r->queue_s);
     if (r->prompt_machine != r->token_machine && r->token_machine != UINT32_MAX)

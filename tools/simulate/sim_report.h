@@ -39,7 +39,7 @@ struct sim_report {
     FILE *rows; /* The CSV file; NULL = none. */
     /* Rows have only the four columns that the Splitwise simulator writes, and the fields queue,
      * transfer, gap and pause stay empty. */
-    bool four_columns;
+    bool splitwise_format;
     uint64_t outcomes[SIM_OUTCOMES]; /* Requests with each outcome. */
     uint64_t prompt_tokens;          /* Sum over the requests that are done. */
     uint64_t output_tokens;          /* Sum over the requests that are done. */
@@ -66,9 +66,9 @@ struct sim_report {
     struct slo slo;
 };
 
-/* Begins an empty report. path: the CSV file; NULL = none. four_columns: see struct sim_report.
+/* Begins an empty report. path: the CSV file; NULL = none. splitwise_format: see struct sim_report.
  * Returns ST_IO if the file cannot be written. */
-enum status sim_report_open(struct sim_report *report, const char *path, bool four_columns,
+enum status sim_report_open(struct sim_report *report, const char *path, bool splitwise_format,
                             struct error *error);
 /* Closes the CSV file. path: its name in errors. Returns ST_IO if a row could not be written. */
 enum status sim_report_close(struct sim_report *report, const char *path, struct error *error);

@@ -5,6 +5,7 @@
 #include "scheduler/layerwise.h"
 #include "tools/simulate/sim_run_state.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- links ---- */
@@ -23,7 +24,7 @@ static void link_measure(struct run *r, uint32_t from, uint32_t to, const struct
     double tokens_per_s = TOKENS_PER_S_MAX;
     if (link->bytes_per_s > 0)
         tokens_per_s = link->bytes_per_s / (double)(cost->kv_layer_bytes * cost->layer_count);
-    event.link.latency_us = (uint32_t)(link->latency_s * 1e6);
+    event.link.latency_us = (uint32_t)fmin(link->latency_s * 1e6, UINT32_MAX);
     event.link.tokens_per_s = tokens_per_s < 1                  ? 1
                               : tokens_per_s < TOKENS_PER_S_MAX ? (uint32_t)tokens_per_s
                                                                 : TOKENS_PER_S_MAX;

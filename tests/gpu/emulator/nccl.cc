@@ -18,7 +18,6 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <vector>
@@ -70,7 +69,6 @@ struct emulated_communicator {
     int rank, ranks;
     uint64_t calls;
     std::atomic<int> error;
-    char name[64];
 };
 
 using namespace emulated;
@@ -313,12 +311,13 @@ ncclResult_t ncclGetVersion(int *version)
 
 ncclResult_t ncclGetUniqueId(struct ncclUniqueId *id)
 {
-    uint64_t random[2];
-    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+    /* No name stays in a folder if ranks are killed. The file is open until this process ends, and
+     * the ranks open it through /proc. */
+    int file = memfd_create("emulated-nccl", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, sizeof(struct shared)) != 0)
         return ncclSystemError;
     *id = {};
-    snprintf(id->internal, sizeof(id->internal), "/emulated-nccl-%016llx%016llx",
-             (unsigned long long)random[0], (unsigned long long)random[1]);
+    snprintf(id->internal, sizeof(id->internal), "/proc/%d/fd/%d", (int)getpid(), file);
     return ncclSuccess;
 }
 
@@ -328,9 +327,9 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int ranks, struct ncclUniqueId i
         return ncclUnhandledCudaError;
     if (ranks < 1 || ranks > RANKS_MAX || rank < 0 || rank >= ranks || id.internal[0] != '/')
         return ncclInvalidArgument;
-    int file = shm_open(id.internal, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (file < 0 || ftruncate(file, sizeof(struct shared)) != 0)
-        return ncclSystemError;
+    int file = open(id.internal, O_RDWR | O_CLOEXEC);
+    if (file < 0) /* The process that made the id has ended. */
+        return ncclRemoteError;
     void *memory =
         mmap(nullptr, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
@@ -340,11 +339,8 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int ranks, struct ncclUniqueId i
     made->shared = static_cast<struct shared *>(memory); /* The initial state is all zeros. */
     made->rank = rank;
     made->ranks = ranks;
-    snprintf(made->name, sizeof(made->name), "%.60s", id.internal);
     made->shared->process[rank] = getpid();
-    bool met = barrier(made);
-    shm_unlink(id.internal); /* Every rank has opened the memory, or will never open it. */
-    if (!met) {
+    if (!barrier(made)) {
         munmap(made->shared, sizeof(struct shared));
         delete made;
         return ncclRemoteError;

@@ -97,6 +97,7 @@ text.index('zz')
 '%s' % 5
 '%(a)s' % {'a': 1}
 '%5s|%-5s|%05d|%+d' % ('a', 'b', 42, 7)
+('%9999d' % 1)|length, ('%-2000.3f' % 1)|length
 '%s' % (1, 2)
 '12'.isdigit(), 'a1'.isdigit(), 'ab'.isalpha(), 'a1'.isalnum(), ' \\t'.isspace(), 'AB'.isupper(), 'ab1'.islower()
 'prefix-x'.removeprefix('prefix-'), 'x.py'.removesuffix('.py'), 'x'.zfill(3), '-5'.zfill(4)

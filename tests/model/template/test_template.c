@@ -95,6 +95,8 @@ static void test_errors(void)
         {"{{ 'x' + 1 }}", "unsupported operand types for +: 'str' and 'int'"},
         {"{{ 9223372036854775807 + 1 }}", "line 1: "},
         {"{{ 4611686018427387904 * 2 }}", "an integer of more than 64 bits"},
+        {"{{ (4611686018427387904 + 4611686018427387903) | round(-1) }}",
+         "an integer of more than 64 bits"},
         {"{% include 'etc' %}", "want a statement instead of 'include'"},
         {"{{ strftime_now('%999d') }}", "a width is not supported"},
     };

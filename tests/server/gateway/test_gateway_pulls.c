@@ -177,6 +177,31 @@ static void test_link_speed(void)
     fake_cluster_close(c);
 }
 
+static void decodes_report(struct fake_cluster *c, struct message_stats *stats, uint32_t rows,
+                           uint32_t batch_us)
+{
+    stats->token_batches += 10;
+    stats->token_batch_rows += 10 * rows;
+    stats->token_batch_us += 10 * batch_us;
+    fake_stats(fake_machine(c, "t0"), stats);
+    fake_flush(c);
+}
+
+/* The decode rate of full batches is shown when the time of a further row was measured. */
+static void test_decode_rate(void)
+{
+    struct fake_cluster *c = pull_cluster_open();
+    struct message_stats stats = {0};
+    decodes_report(c, &stats, 1, 2500);
+    CHECK(shown(c, false, "\"output_tokens_per_s\":400,"));
+    decodes_report(c, &stats, 2, 2450);
+    CHECK(shown(c, false, "\"output_tokens_per_s\":0,\"step_us\":2"));
+    decodes_report(c, &stats, 4, 4500);
+    CHECK(shown(c, false, "\"step_us_per_answer\":7"));
+    CHECK(!shown(c, false, "\"output_tokens_per_s\":0,\"step_us\":1"));
+    fake_cluster_close(c);
+}
+
 int main(void)
 {
     for (int what = 0; what < PULL_COUNT; what++)
@@ -184,5 +209,6 @@ int main(void)
     test_pull_source_dies(false);
     test_pull_source_dies(true);
     test_link_speed();
+    test_decode_rate();
     return 0;
 }

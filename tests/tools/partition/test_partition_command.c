@@ -81,6 +81,12 @@ static void clusters(void)
     CHECK(cluster.between_hosts.bandwidth_bytes_per_s == 1e9 &&
           cluster.between_hosts.latency_us == 20);
     CHECK(strcmp(cluster.host_names[1], "b") == 0);
+    /* A measurement beside busy devices is not another device. */
+    strcpy(profile->devices[1].host, "a");
+    profile->devices[1].busy_devices = 1;
+    CHECK(partition_cluster_of_profile(profile, &cluster, &error) == ST_OK);
+    CHECK(cluster.host_count == 1 && cluster.kind_count == 1 && cluster.hosts[0].devices[0] == 1);
+    open_profile(profile_example);
 }
 
 static void faults(void)
