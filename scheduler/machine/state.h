@@ -39,11 +39,11 @@ struct slot {
     uint32_t tokens_done;     /* Prompt: tokens that are computed or in a batch in flight. */
     uint32_t tokens_computed; /* Prompt: tokens that are computed. */
     uint32_t room;            /* Decode: number of next tokens that its blocks can hold. */
-    uint32_t draft;          /* Decode: drafted tokens that its next step may check. */
-    bool pinned;             /* Decode: it is never a victim. */
-    struct sched_rank rank;  /* Decode: urgency and API key. */
-    uint64_t arrival;        /* Order of arrival of a prompt or reservation. */
-    uint64_t request_number; /* Prompt or reservation: sched_rank.request_number. */
+    uint32_t draft;           /* Decode: drafted tokens that its next step may check. */
+    bool pinned;              /* Decode: it is never a victim. */
+    struct sched_rank rank;   /* Decode: urgency and API key. */
+    uint64_t arrival;         /* Order of arrival of a prompt or reservation. */
+    uint64_t request_number;  /* Prompt or reservation: sched_rank.request_number. */
 };
 
 /* Returns true if the decode could check more drafted tokens if it had more blocks. */
