@@ -137,8 +137,9 @@ struct sched_cluster_options {
      * true. false: while it has prompts that are not computed. */
     bool busy_is_reported;
     enum sched_homing homing;
-    /* A machine that rule 3 chooses moves to the mixed pool even if rule 3 finds no pair and rule 4
-     * decides (Splitwise's simulator). */
+    /* Rule 3 as in Splitwise's simulator: the machine that it chooses moves to the mixed pool even
+     * if rule 3 finds no pair and rule 4 decides, and for a prompt it chooses a token machine without
+     * regard to the memory that this machine has left for answers. */
     bool lent_stay;
     /* One machine does both phases of a request where that is better (together.c). */
     bool one_machine_routes;

@@ -347,7 +347,7 @@ static bool lent_prompt_fits(const void *self, uint32_t i)
     const struct seek *s = self;
     if (!takes_prompts(s, i) || seek_keeps_pool(s, i) ||
         !seek_has_room(s, i, MEASURE_PENDING, s->request->prompt_tokens) ||
-        seek_token_over_threshold(s, i, false))
+        (!s->sc->options.lent_stay && seek_token_over_threshold(s, i, false)))
         return false;
     if (s->request->output_tokens == 0)
         return holds_prompt(s, i);

@@ -288,7 +288,8 @@ static uint32_t rule_3_prompt(const struct model_search *l, uint32_t token)
     for (uint32_t p = 0; p < MODEL_MACHINES; p++)
         if (l->m->machines[p].pool == POOL_TOKEN && (!l->need_cores || brings_cores(l->m, p)) &&
             (l->assume_idle || !model_has_large(l->m, p)) &&
-            model_takes(l, p, PENDING, l->r->prompt_tokens) && !memory_over(l, p, false, true) &&
+            model_takes(l, p, PENDING, l->r->prompt_tokens) &&
+            (l->m->options.lent_stay || !memory_over(l, p, false, true)) &&
             (l->r->output_tokens > 0 || l->r->prompt_tokens <= l->m->machines[p].mixed_kv_tokens) &&
             (token == NONE || reaches(l, p, token, true)) &&
             (best == NONE || model_before(l, p, best, PENDING)))
