@@ -14,10 +14,6 @@
  * phase (cores.c) stay. */
 #include "scheduler/cluster/state.h"
 
-#include <math.h>
-
-#define ARRIVALS_US 20e6 /* The mean of the arrivals is over about this time. */
-
 #define HOLD             3
 #define LOAD_PERCENT_MIN 50 /* Load of the busier phase; below this, requests do not wait. */
 
@@ -26,34 +22,11 @@ static struct demand *filling(struct sched_cluster *sc)
     return &sc->demand[sc->demand_bucket];
 }
 
-/* Returns what part of the arrivals still counts. */
-static double arrivals_part(const struct sched_cluster *sc)
-{
-    return exp((double)(sc->arrivals.at_us - sc->now_us) / ARRIVALS_US);
-}
-
-static void arrivals_add(struct sched_cluster *sc, uint64_t prompts, uint64_t tokens)
-{
-    struct arrivals *arrivals = &sc->arrivals;
-    double part = arrivals_part(sc);
-    arrivals->prompts = arrivals->prompts * part + (double)prompts;
-    arrivals->tokens = arrivals->tokens * part + (double)tokens;
-    arrivals->at_us = sc->now_us;
-}
-
-double cluster_arrival_rate(const struct sched_cluster *sc, double *prompt_tokens)
-{
-    const struct arrivals *arrivals = &sc->arrivals;
-    *prompt_tokens = arrivals->prompts > 0 ? arrivals->tokens / arrivals->prompts : 0;
-    return arrivals->prompts * arrivals_part(sc) / (ARRIVALS_US / US_PER_S);
-}
-
 void cluster_demand_arrived(struct sched_cluster *sc, const struct cluster_request *request)
 {
     struct demand *demand = filling(sc);
     demand->prompt_tokens += request->prompt_tokens;
     demand->answers += request->output_tokens > 0 ? 1 : 0;
-    arrivals_add(sc, 1, request->prompt_tokens);
 }
 
 void cluster_demand_ended(struct sched_cluster *sc, uint32_t generated)
@@ -68,7 +41,6 @@ void cluster_demand_others(struct sched_cluster *sc, const struct sched_others *
     struct demand *demand = filling(sc);
     demand->prompt_tokens += others->arrived_prompt_tokens;
     demand->answers += others->arrived_answers;
-    arrivals_add(sc, others->arrived_answers, others->arrived_prompt_tokens);
 }
 
 struct homes {

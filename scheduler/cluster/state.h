@@ -131,13 +131,6 @@ struct link_sum {
     struct link_time all; /* The sum of each field over these links. */
 };
 
-/* Prompts that have arrived, at all gateways (repurpose.c). An older prompt counts less. */
-struct arrivals {
-    double prompts;
-    double tokens; /* Tokens of these prompts. */
-    int64_t at_us; /* Time of the latest one. */
-};
-
 /* The demand of one bucket (repurpose.c). */
 struct demand {
     uint64_t prompt_tokens;
@@ -220,7 +213,6 @@ struct sched_cluster {
     int64_t ends_us[ENDS_KEPT]; /* Ring: times at which routed requests ended. */
     uint64_t ended_count;       /* Number of routed requests that have ended. */
 
-    struct arrivals arrivals;
     struct demand demand[DEMAND_BUCKETS]; /* Ring. */
     uint32_t demand_bucket;               /* Index of the bucket being filled. */
     uint32_t demand_filled;               /* Complete buckets in the ring. */
@@ -528,9 +520,6 @@ void cluster_demand_arrived(struct sched_cluster *sc, const struct cluster_reque
 void cluster_demand_ended(struct sched_cluster *sc, uint32_t generated);
 /* Counts the requests that other schedulers have sent to a machine. */
 void cluster_demand_others(struct sched_cluster *sc, const struct sched_others *others);
-/* Returns the prompts per second that arrive, a mean over about the last 20 s, and sets
- * *prompt_tokens to their mean length; 0 = none has arrived. */
-double cluster_arrival_rate(const struct sched_cluster *sc, double *prompt_tokens);
 /* Closes the buckets that are complete, evaluates the demand, and changes a home pool if enough
  * consecutive evaluations agree. */
 void cluster_demand_tick(struct sched_cluster *sc);

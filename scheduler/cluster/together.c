@@ -17,22 +17,12 @@
  *
  *     s + P / L.
  *
- * Answers on a prompt machine also slow down the prompts that arrive later. These prompts need D
- * seconds each, and they would use the part u of the prompt pool's time. Beside answers they get
- * t = max(TBT - s, s) between two steps, so they need D (t + s) / t seconds and use the part
- * v = u (t + s) / t. The last of them has its first token after the time that it needs, plus a wait
- * for the prompts before it of
- *
- *     v D / (2 (1 - v)), at most 3 D
- *
- * (prompts of one length that arrive at random times; the answers end before a longer queue forms).
- *
- * All are taken as parts of their targets TTFT and TBT. A split route lets the prompt machine
+ * Both are taken as parts of their targets TTFT and TBT. A split route lets the prompt machine
  * compute the prompt, which gives the first token, and the token machine the rest of the answer,
  * whose second token waits for the KV; one machine for both does both. The cost of a route is the
  * largest of these parts; if one is above 1, the cost is 1 plus the sum of what exceeds 1, for the
- * request, for a later prompt, and for each answer that the request slows down. The cheapest route
- * is taken.
+ * request and for each answer that the request slows down. The cheapest route is taken; the split
+ * one counts with a part of its cost (split_favour).
  *
  * So phases are split while the prompt machine has no queue; a queue that hurts more than a prompt
  * beside answers goes to machines that decode; and where tokens are late, answers stay where their
@@ -40,15 +30,14 @@
 #include "scheduler/cluster/seek.h"
 #include "scheduler/pace.h"
 
-/* Longest wait of a later prompt, in computing times of a prompt. Found with bench_surface.py and
- * bench_surface_served.py, simulated: 69 cells. */
-#define LATER_WAIT_MAX 3
+/* See split_favour. Found with bench_surface.py and bench_surface_served.py, simulated: 69 cells. */
+#define FAVOUR_SLOPE 0.5
+#define FAVOUR_LEAST 0.5
 
 #define NS_PER_US 1e3
 
 /* A machine's times as parts of their targets. */
 struct times {
-    double step_us; /* A decode step; 0 = there are no answers. */
     double ttft;    /* Of the last of its open prompts. */
     double answers; /* TBT of the answers that wait for these prompts; 0 = there are none. */
     double answer;  /* TBT of an answer that waits for no prompt. */
@@ -72,16 +61,6 @@ static uint64_t decodes_of(const struct seek *s, uint32_t i)
     return (uint64_t)machine->decodes + machine->others.decodes;
 }
 
-/* Returns the rate of all machines of the prompt pool, in tokens per second. */
-static double prompt_pool_rate(const struct sched_cluster *sc)
-{
-    double rate = 0;
-    for (uint32_t i = 0; i < sc->options.machine_count; i++)
-        if (set_has(&sc->routable, i) && sc->machines[i].home == POOL_PROMPT)
-            rate += (double)cluster_rate(sc, i, MEASURE_PENDING);
-    return rate;
-}
-
 /* The machine with prompt_tokens and `decodes` (0 or 1) added to its work. */
 static struct times times_with(const struct seek *s, uint32_t i, uint32_t prompt_tokens,
                                uint32_t decodes)
@@ -96,7 +75,7 @@ static struct times times_with(const struct seek *s, uint32_t i, uint32_t prompt
     double prompts_us = (double)tokens * US_PER_S / (double)cluster_rate(sc, i, MEASURE_PENDING);
     double step_us = all > 0 ? (double)cluster_step_ns(sc, i, all) / NS_PER_US : 0;
     double share_us = (double)sched_pace_share_us(targets, prompts_us, step_us);
-    struct times out = {.step_us = step_us, .answer = step_us / tbt_us};
+    struct times out = {.answer = step_us / tbt_us};
     out.ttft = prompts_us * (share_us + step_us) / share_us / (double)targets->ttft_us;
     if (decodes_of(s, i) > 0)
         out.answers = out.answer + prompts_us / answer_tokens(s->request) / tbt_us;
@@ -126,23 +105,17 @@ static uint64_t push_exposed_us(const struct seek *s, uint32_t prompt, uint32_t 
     return cluster_exposed_us(sc, prompt, token, tokens, computed_us, compute_us);
 }
 
-/* Returns TTFT of the prompts that arrive later, as part of its target, if the machine's decode step
- * takes step_us microseconds; 0 = they go to other machines. */
-static double later_ttft(const struct seek *s, uint32_t i, double step_us)
+/* Returns the part of the split route's cost that one machine's cost must be below. Answers that are
+ * spread over prompt machines for a small gain make all later prompts there wait, the more the
+ * larger a decode step is beside the target of TBT. */
+static double split_favour(const struct seek *s, const struct route *split)
 {
     const struct sched_cluster *sc = s->sc;
-    const struct sched_pace_targets *targets = &sc->options.one_machine_targets;
-    if (sc->machines[i].home != POOL_PROMPT)
-        return 0;
-    double tokens;
-    double tokens_per_s = cluster_arrival_rate(sc, &tokens) * tokens;
-    double prompt_us = tokens / (double)cluster_rate(sc, i, MEASURE_PENDING) * US_PER_S;
-    double share_us = larger((double)targets->tbt_us - step_us, step_us);
-    double slower = (share_us + step_us) / share_us;
-    double busy = tokens_per_s / prompt_pool_rate(sc) * slower;
-    double wait = busy < 1 ? busy / (2 * (1 - busy)) : LATER_WAIT_MAX;
-    wait = wait < LATER_WAIT_MAX ? wait : LATER_WAIT_MAX;
-    return prompt_us * (slower + wait) / (double)targets->ttft_us;
+    uint32_t decodes =
+        split->token_machine != SCHED_NO_MACHINE ? split->token_machine : split->prompt_machine;
+    double step_us = (double)cluster_step_ns(sc, decodes, 1) / NS_PER_US;
+    double favour = 1 - FAVOUR_SLOPE * step_us / (double)sc->options.one_machine_targets.tbt_us;
+    return larger(favour, FAVOUR_LEAST);
 }
 
 /* token = SCHED_NO_MACHINE: only the prompt is computed. */
@@ -152,9 +125,8 @@ static double cost(const struct seek *s, uint32_t prompt, uint32_t token)
     uint32_t tokens = s->request->prompt_tokens;
     struct times at = times_with(s, prompt, tokens, prompt == token ? 1 : 0);
     double tbt = prompt == token ? at.answer : 0;
-    double later = later_ttft(s, prompt, at.step_us);
-    double worst = larger(larger(at.ttft, later), at.answers);
-    double late = excess(at.ttft) + excess(later) + answers_excess(s, prompt, at);
+    double worst = larger(at.ttft, at.answers);
+    double late = excess(at.ttft) + answers_excess(s, prompt, at);
     if (prompt != token && token != SCHED_NO_MACHINE) {
         struct times on = times_with(s, token, 0, 1);
         double push_us = (double)push_exposed_us(s, prompt, token);
@@ -216,7 +188,7 @@ void cluster_together(const struct seek *s, struct route *out)
     }
     if (!measured(sc, base.prompt_machine))
         return;
-    double least = cost(s, base.prompt_machine, base.token_machine);
+    double least = split_favour(s, &base) * cost(s, base.prompt_machine, base.token_machine);
     if (base.token_machine != SCHED_NO_MACHINE)
         machine_try(s, base.token_machine, &least, out);
     machine_try(s, base.prompt_machine, &least, out);

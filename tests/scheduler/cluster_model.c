@@ -2,7 +2,6 @@
 
 #include "tests/check.h"
 
-#include <math.h>
 #include <string.h>
 
 #define NONE SCHED_NO_MACHINE
@@ -352,19 +351,6 @@ static int64_t earliest_us(const struct model *m, const struct model_request *r,
     return best + (alone ? 0 : (int64_t)(waiting * 1000000 / rates));
 }
 
-double model_arrived_part(const struct model *m)
-{
-    return exp((double)(m->arrived_us - m->now_us) / 20e6);
-}
-
-static void count_arrived(struct model *m, double prompts, double tokens)
-{
-    double part = model_arrived_part(m);
-    m->arrived_prompts = m->arrived_prompts * part + prompts;
-    m->arrived_tokens = m->arrived_tokens * part + tokens;
-    m->arrived_us = m->now_us;
-}
-
 static void on_arrived(struct model *m, const struct sched_event *event)
 {
     struct model_request *r = &m->requests[event->request];
@@ -377,7 +363,6 @@ static void on_arrived(struct model *m, const struct sched_event *event)
                                 .prompt_tokens = event->prompt_tokens,
                                 .output_tokens = event->output_tokens,
                                 .stranded_us = -1};
-    count_arrived(m, 1, r->prompt_tokens);
     uint32_t answer = queue_model_answer(&m->queue, r->key, r->priority, r->output_tokens);
     r->answer_charged = r->resumed ? 0 : answer;
     r->answer_memory = r->output_tokens; /* At least 64 answer tokens are counted. */
@@ -541,8 +526,6 @@ void model_event(struct model *m, const struct sched_event *event)
         break;
     case SCHED_MACHINE_LOAD:
         machine->others = event->others;
-        count_arrived(m, event->others.arrived_answers,
-                      (double)event->others.arrived_prompt_tokens);
         if (machine->others.mixed)
             lose_large(m, event->machine);
         break;

@@ -65,10 +65,6 @@ struct model {
     /* true: at some time, a prompt machine and a token machine were linked to each other. */
     bool paired;
     int64_t first_up_us; /* When the first machine was up. */
-    /* Prompts that have arrived and their tokens. Both fall to 1/e in 20 s without arrivals. */
-    double arrived_prompts;
-    double arrived_tokens;
-    int64_t arrived_us; /* When the latest one arrived. */
     struct model_request requests[MODEL_REQUESTS];
     struct model_machine machines[MODEL_MACHINES];
     struct {
@@ -84,8 +80,6 @@ void model_open(struct model *m, const struct sched_cluster_options *options);
 void model_event(struct model *m, const struct sched_event *event);
 void model_configure(struct model *m, const struct sched_cluster_options *options, int64_t now_us);
 
-/* Returns what part of m->arrived_prompts counts now. */
-double model_arrived_part(const struct model *m);
 /* Returns the tokens of the machine's prompts that are not computed yet. */
 uint64_t model_pending(const struct model *m, uint32_t machine);
 /* Returns the KV tokens that are scheduled on the machine. */

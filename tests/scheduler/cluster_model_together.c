@@ -9,7 +9,6 @@ struct figures {
     double ttft;
     double running; /* TBT of the answers that run; 0 = there are none. */
     double fresh;   /* TBT of an answer whose prompt is the last one. */
-    double step_us; /* A decode step. */
 };
 
 static double above(double part)
@@ -83,7 +82,7 @@ static struct figures figures(const struct model_search *l, uint32_t i, bool pro
     double tbt_us = (double)m->options.one_machine_targets.tbt_us;
     double share_us =
         (double)sched_pace_share_us(&m->options.one_machine_targets, prompts_us, step_us);
-    struct figures f = {.fresh = step_us / tbt_us, .step_us = step_us};
+    struct figures f = {.fresh = step_us / tbt_us};
     f.ttft = prompts_us * (share_us + step_us) / share_us /
              (double)m->options.one_machine_targets.ttft_us;
     if (running(l, i) > 0)
@@ -110,36 +109,12 @@ static int64_t exposed_us(const struct model_search *l, uint32_t prompt, uint32_
     return sent_us > end_us + 1000 ? sent_us - end_us : 1000;
 }
 
-/* Returns TTFT of a later prompt as part of the target: its time and its wait (M/D/1), between steps
- * of step_us. */
-static double later(const struct model_search *l, uint32_t i, double step_us)
-{
-    const struct model *m = l->m;
-    double tbt_us = (double)m->options.one_machine_targets.tbt_us, pool = 0, wait = 3;
-    double share_us = tbt_us - step_us > step_us ? tbt_us - step_us : step_us;
-    double slower = (share_us + step_us) / share_us;
-    if (m->machines[i].home != POOL_PROMPT || m->arrived_prompts == 0)
-        return 0;
-    for (uint32_t k = 0; k < MODEL_MACHINES; k++)
-        if (model_is_open(m, k) && m->machines[k].home == POOL_PROMPT)
-            pool += prompt_rate(m, k);
-    double tokens = m->arrived_tokens / m->arrived_prompts;
-    double rate = m->arrived_prompts * model_arrived_part(m) / 20;
-    double busy = rate * tokens / pool * slower;
-    if (busy < 1 && busy / (2 * (1 - busy)) < wait)
-        wait = busy / (2 * (1 - busy));
-    return tokens / prompt_rate(m, i) * 1e6 * (slower + wait) /
-           (double)m->options.one_machine_targets.ttft_us;
-}
-
 static double cost(const struct model_search *l, uint32_t prompt, uint32_t token)
 {
     struct figures at = figures(l, prompt, true, prompt == token);
     double tbt = prompt == token ? at.fresh : 0;
-    double next = later(l, prompt, at.step_us);
-    double late = above(at.ttft) + above(next) + loss(l, prompt, at);
+    double late = above(at.ttft) + loss(l, prompt, at);
     double most = at.ttft > at.running ? at.ttft : at.running;
-    most = next > most ? next : most;
     if (token != prompt && token != NONE) {
         int64_t push_us = exposed_us(l, prompt, token);
         struct figures on = figures(l, token, false, true);
@@ -189,7 +164,11 @@ void model_choose_together(const struct model_search *l, struct model_route *c)
                 best = i;
         candidates[2 + pool] = best;
     }
-    double least = cost(l, split.prompt_machine, split.token_machine);
+    /* One machine must be cheaper by half of the part that one decode step takes of the target. */
+    double step_us =
+        (double)step_ns(m, decodes ? split.token_machine : split.prompt_machine, 1) / 1e3;
+    double part = 1 - 0.5 * step_us / (double)m->options.one_machine_targets.tbt_us;
+    double least = (part < 0.5 ? 0.5 : part) * cost(l, split.prompt_machine, split.token_machine);
     for (int k = 0; k < 2 + POOL_COUNT; k++) {
         uint32_t i = candidates[k];
         if (!both(l, i) || cost(l, i, decodes ? i : NONE) >= least)
