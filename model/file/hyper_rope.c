@@ -137,12 +137,18 @@ static enum status check_lists(const struct hyper_reader *r, const struct model_
 {
     static const enum model_key keys[] = {KEY_ROPE_LONG, KEY_ROPE_SHORT};
     float values[HYPER_HEAD_DIM_MAX / 2];
+    /* hyper_finish_latent sets rope_dim later. */
+    const uint32_t dim = h->latent.rank != 0 ? h->latent.rotated : h->rope_dim;
+    if (dim / 2 > HYPER_HEAD_DIM_MAX / 2)
+        return error_set(r->error, ST_UNSUPPORTED,
+                         "LongRoPE rotates %" PRIu32 " dimensions, at most %d are supported", dim,
+                         HYPER_HEAD_DIM_MAX);
     for (int i = 0; i < 2; i++) {
-        enum status status = key_f32_list(r->file, keys[i], h->rope_dim / 2, values, r->error);
+        enum status status = key_f32_list(r->file, keys[i], dim / 2, values, r->error);
         if (status == ST_NOT_FOUND)
             return error_set(r->error, ST_INVALID, "key %s is missing",
                              hyper_key_name(r, keys[i]).text);
-        for (uint32_t j = 0; status == ST_OK && j < h->rope_dim / 2; j++)
+        for (uint32_t j = 0; status == ST_OK && j < dim / 2; j++)
             if (!(values[j] > 0) || !isfinite(values[j]))
                 return error_set(r->error, ST_INVALID,
                                  "key %s: entry %" PRIu32 " is %g, want a number above 0",

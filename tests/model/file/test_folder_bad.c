@@ -703,6 +703,39 @@ static void check_large_numbers(struct compute *c)
     folder_parts_done(&p);
 }
 
+/* LongRoPE's lists of a model with latent attention have half as many numbers as RoPE rotates
+ * dimensions. 272 is half of (rank + rotated) / 2, and more than fit a head of 512. */
+static void check_long_lists_latent(struct compute *c)
+{
+    static char config[8192];
+    struct folder_parts p;
+    struct error error = {0};
+    folder_parts_make(false, &p);
+    struct folder_part *part = folder_parts_find(&p, "config.json");
+    int used = snprintf(config, sizeof(config),
+                        "{\"model_type\": \"deepseek_v2\", \"num_hidden_layers\": 1, "
+                        "\"hidden_size\": 8, \"intermediate_size\": 16, \"vocab_size\": 8, "
+                        "\"max_position_embeddings\": 64, \"num_attention_heads\": 2, "
+                        "\"num_key_value_heads\": 2, \"rms_norm_eps\": 1e-6, "
+                        "\"kv_lora_rank\": 1024, \"q_lora_rank\": 32, \"qk_nope_head_dim\": 32, "
+                        "\"qk_rope_head_dim\": 64, \"v_head_dim\": 32, "
+                        "\"original_max_position_embeddings\": 32, "
+                        "\"rope_scaling\": {\"type\": \"longrope\", \"long_factor\": [1");
+    for (int list = 0; list < 2; list++) {
+        for (int i = 1; i < 272; i++)
+            used += snprintf(config + used, sizeof(config) - (size_t)used, ",1");
+        used += snprintf(config + used, sizeof(config) - (size_t)used,
+                         list == 0 ? "], \"short_factor\": [1" : "]}}");
+    }
+    const struct folder_part whole = *part;
+    part->data = config;
+    part->bytes = (size_t)used;
+    CHECK(open_all(c, &p, &error) == ST_INVALID);
+    CHECKF(strstr(error.text, "long_factor has 272 numbers") != NULL, "%s", error.text);
+    *part = whole;
+    folder_parts_done(&p);
+}
+
 int main(void)
 {
     const struct compute_options options = {.threads = 1};
@@ -714,6 +747,7 @@ int main(void)
     check_cuts(c);
     check_list();
     check_large_numbers(c);
+    check_long_lists_latent(c);
     compute_cpu.close(c);
     check_tokenizer();
     check_templates();
