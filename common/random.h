@@ -6,7 +6,8 @@
 
 #include <stdint.h>
 
-/* SplitMix64's finaliser (Steele et al., OOPSLA 2014): different x give different results. */
+/* Returns the number that one step of the generator SplitMix64 (Steele et al., OOPSLA 2014) gives
+ * from state x. Different x give different results. */
 static inline uint64_t random_mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;

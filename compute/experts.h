@@ -35,8 +35,8 @@ struct compute_routing {
      * the experts of the groups_used groups with the greatest scores. The score of a group is the
      * sum of the group_best (1 or 2) greatest scores of its experts. */
     uint32_t groups, groups_used, group_best;
-    /* [experts] in device memory: added to the scores for the choice of experts, but not to the
-     * weights; NULL = none. */
+    /* [experts] in device memory: added to the scores by which a row chooses groups and experts.
+     * The weights are computed without choice_bias. NULL = none. */
     const float *choice_bias;
 };
 
@@ -70,7 +70,8 @@ struct compute_experts_workspace_options {
     uint32_t experts, used; /* As in struct compute_routing. */
     uint32_t hidden, ffn;   /* As in struct compute_experts_options. */
     /* needs_gate_up: the OR of compute_ops.matrix_needs of all gate and up matrices. needs_down:
-     * the OR of all down matrices. The caller may add COMPUTE_NEEDS_REFINED. */
+     * the OR of compute_ops.matrix_needs of all down matrices. The caller may add
+     * COMPUTE_NEEDS_REFINED to each of the two fields. */
     unsigned needs_gate_up, needs_down;
 };
 
@@ -90,9 +91,10 @@ struct compute_experts_ops {
                                   struct compute_experts_workspace **out);
     /* NULL is fine. */
     void (*workspace_close)(struct compute *c, struct compute_experts_workspace *workspace);
-    /* For each row r of `a`, computes the weighted sum of the results of the row's chosen experts,
-     * without experts that `e` does not have (another rank has them). Writes the sum to y[r] or, if
-     * `add` is true, adds the sum to y[r]. `router_product` [row_count × routing.experts] is the
+    /* For each row r of `a`, computes the sum of the results of those chosen experts of the row
+     * that `e` has, each multiplied by the expert's weight for the row. The results of the other
+     * chosen experts are not in the sum: other ranks have these experts. Writes the sum to y[r] or,
+     * if `add` is true, adds the sum to y[r]. `router_product` [row_count × routing.experts] is the
      * product of these rows and the router's matrix; y is [row_count × hidden]. */
     void (*run)(struct compute *c, const struct compute_experts *e,
                 struct compute_experts_workspace *workspace, const float *router_product,

@@ -1,11 +1,19 @@
 /* group: an optional ability of a backend: devices of several processes compute one stage together,
  * each with a slice of every layer (tensor parallelism). The backends cpu/ and wait/ connect ranks
- * on one host (meeting.h), the backend cuda/ connects ranks by NCCL.
+ * on one host (meeting.h), the backend cuda/ connects ranks by NCCL. wait/ only connects the ranks:
+ * it adds and normalises nothing.
  *
- * The forward pass (model/forward/) and the engine (machine/executor/) call the functions, one
- * thread at a time for each device (compute.h). If the process of a rank ends, compute_ops.check
- * returns an error on the other ranks. A failed group cannot be repaired: the processes of all
- * ranks must end. The caller sends the id to the ranks. */
+ * One thread at a time calls the functions for a device (compute.h). A stage process
+ * (machine/executor/) calls id_make on its event loop thread, and `join` on its engine thread;
+ * `cleave profile` also calls both. The forward pass (model/forward/) calls the operations. The
+ * caller of id_make sends the id to the other ranks. The device owns its membership in the group,
+ * and leaves the group when the device is closed.
+ *
+ * If the process of a rank ends, compute_ops.check returns an error on the other ranks: on cpu/ at
+ * the latest after the first operation of the group that the ended rank has not reached, on wait/
+ * at the latest after the first compute_ops.layer_begin that the ended rank has not reached, and on
+ * cuda/ when NCCL has reported the error. A failed group cannot be repaired: the processes of all
+ * ranks must end. */
 #ifndef COMPUTE_GROUP_H
 #define COMPUTE_GROUP_H
 
@@ -26,7 +34,7 @@ struct compute_group_norm {
     uint32_t cols_all;   /* Columns of all ranks. */
     float *x;            /* [rows × cols] */
 };
-/* Most entries of one call of compute_group_ops.norm: q and k. */
+/* Most arrays of rows in one call of compute_group_ops.norm: q and k. */
 #define COMPUTE_GROUP_NORMS_MAX 2
 
 struct compute_group_ops {
@@ -36,8 +44,11 @@ struct compute_group_ops {
                            struct error *error);
     /* Joins the group `id` as rank `rank` of `ranks`. May be called once per device. Blocks until
      * all ranks have joined. Returns ST_TIMED_OUT if a rank has not joined within `timeout_ms`;
-     * ST_UNREACHABLE if a rank has ended or has given up, or if NCCL fails; or another error, for
-     * example if the ranks do not fit together or NCCL is missing. */
+     * ST_UNREACHABLE if a rank has ended, has left the group or no longer waits for the other
+     * ranks, or if NCCL fails; or ST_NO_MEMORY. cpu/ and wait/ also return ST_MISMATCH if a rank
+     * joins twice or the ranks give different numbers of ranks, and ST_INVALID for an id of another
+     * kind of group, a rank out of range or too many ranks. cuda/ also returns ST_UNSUPPORTED if
+     * NCCL is missing or too old, and ST_IO if the GPU has failed. */
     enum status (*join)(struct compute *c, const uint8_t id[COMPUTE_GROUP_ID_BYTES], uint32_t rank,
                         uint32_t ranks, uint32_t timeout_ms, struct error *error);
 

@@ -42,7 +42,8 @@ struct compute_sample {
 
 /* The token of one row. */
 struct compute_sampled {
-    /* True: the host must choose the token, because the device cannot sort all candidates. */
+    /* True: the host must choose the token, or compute the log-probabilities of a forced token,
+     * because the device cannot sort all candidates. */
     bool undecided;
     struct sampled sampled;
 };
@@ -50,9 +51,9 @@ struct compute_sampled {
 struct compute_sampling_ops {
     /* Chooses a token from each of `count` (≤ COMPUTE_SAMPLES_MAX) rows of logits [count × vocab]
      * in the device's memory. Rows with edits are changed during the call and restored before
-     * `sample` returns. All other arrays are in host memory. The ids in one row's edits are
-     * different and below `vocab`. Returns when the tokens are in sampled_out. If the device has
-     * failed, writes zeros. */
+     * `sample` returns. All other arrays are in host memory. Requires that no id occurs twice in
+     * one row's edits, and that all ids of edits are below `vocab`. Returns when the tokens are in
+     * sampled_out. If the device has failed, writes zeros. */
     void (*sample)(struct compute *c, float *logits, uint32_t vocab,
                    const struct compute_sample *samples, uint32_t count,
                    const struct compute_edit *edits, uint32_t edit_count,

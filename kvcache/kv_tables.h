@@ -1,13 +1,13 @@
-/* kv_tables: the block tables of one request on one machine: one table for each layer group. The
- * functions take blocks from a kv_pool, mark and free them, and fill in the tables. Entry i of a
- * group's table is the block of span i. The first entries may name blocks of the prefix cache
- * (kv_prefix.h). The other entries name the request's own blocks. In a group with a window, the
- * request has `keep` own blocks at most: when these are used, entry i names the block of entry i -
- * keep, because no later token reads the span of that entry.
+/* kv_tables: the block tables of one owner (a request, or a load of a tier) on one machine: one
+ * table for each layer group. The functions take blocks from a kv_pool, mark and free them, and
+ * fill in the tables. Entry i of a group's table is the block of span i. The first entries may name
+ * blocks of the prefix cache (kv_prefix.h). The other entries name the request's own blocks. In a
+ * group with a window, the request has `keep` own blocks at most: when these are used, entry i
+ * names the block of entry i - keep, because no later token reads the span of that entry.
  *
- * The users of a kv_pool call the functions, on the pool's thread. The functions allocate no
- * memory: the caller owns the tables. scheduler/memory.h, not this part, decides how many blocks a
- * request gets. */
+ * Prompt pool, token pool, prefix cache and the loads of tiers call the functions, on the machine's
+ * event loop thread, and so does the simulator. The functions allocate no memory: the caller owns
+ * the tables. scheduler/memory.h, not this part, decides how many blocks a request gets. */
 #ifndef KVCACHE_KV_TABLES_H
 #define KVCACHE_KV_TABLES_H
 
@@ -42,9 +42,10 @@ static inline kv_block_id kv_tables_id(const struct kv_tables *tables, uint32_t 
     return tables->ids[(size_t)group * tables->stride + span];
 }
 
-/* Takes the request's own blocks of the spans [first, end) for `owner`. `first` is the number of
- * spans that earlier calls have taken. Requires that enough blocks are available
- * (kv_pool_available). Returns the number of entries that got the block of an earlier entry. */
+/* Takes the request's own blocks of the spans [first, end) for `owner`. Requires that the entries
+ * before `first` are filled, by earlier calls or from the prefix cache, and that enough blocks are
+ * available (kv_pool_available). Returns the number of entries that got the block of an earlier
+ * entry. */
 uint32_t kv_tables_take(const struct kv_tables *tables, const struct layer_groups *groups,
                         struct kv_pool *pool, kv_owner_id owner, uint32_t first, uint32_t end);
 

@@ -1,7 +1,7 @@
-/* ucx_probe: lists what the installed UCX offers: its version, all its transports and the kinds of
- * memory that it can register. `cleave doctor` calls the function, on the only thread of a child
- * process; fabric_probe.c has the code. The function keeps no state, opens no port, connects to no
- * peer and measures nothing. */
+/* ucx_probe: lists what the installed UCX offers: its version, the transports that UCX_TLS in the
+ * environment permits, and the kinds of memory that it can register. `cleave doctor` calls the
+ * function, on the only thread of a child process; fabric_probe.c has the code. The function keeps
+ * no state, opens no port, connects to no peer and measures nothing. */
 #ifndef TRANSPORT_UCX_PROBE_H
 #define TRANSPORT_UCX_PROBE_H
 

@@ -20,9 +20,12 @@
 /* A row from which a token is sampled. */
 struct engine_sample {
     uint32_t row; /* Index of the row in the batch. */
-    /* The caller sets `forced_token` to COMPUTE_SAMPLE_DRAW, and leaves the edits at 0. */
+    /* How the token is chosen. The caller sets forced_token to COMPUTE_SAMPLE_DRAW, and edit_first
+     * and edit_count to 0; the engine makes the edits from `context`. */
     struct compute_sample choice;
-    struct sample_context context; /* Valid until the job is done. */
+    /* Rules and earlier tokens for the edits of the row's logits (logit_edits.h). What it points to
+     * is valid until the job is done. */
+    struct sample_context context;
     /* Bit id % 32 of word id / 32 is 1 if token `id` may be drawn; NULL = any token may. */
     const uint32_t *allowed;
     struct sampled result; /* Result: the token. */
@@ -44,7 +47,8 @@ struct engine_score {
 struct engine_pooled {
     uint32_t first_row;
     uint32_t row_count;
-    int64_t *sum; /* [hidden]; the caller sets the sum to 0 before the first rows. */
+    /* [hidden], in units of 1 / POOLING_ONE; the caller sets the sum to 0 before the first rows. */
+    int64_t *sum;
 };
 
 /* One batch to compute. */

@@ -12,8 +12,9 @@
 
 struct stage_contexts;
 
-/* Keeps the known words of a CONTEXT message, and replaces the request's later words by the new
- * words. Opens *contexts if it is NULL. Returns ST_INVALID if the known words are not here, or
+/* Keeps the first message->known_words words that this part has of the request, drops the words
+ * after them, and appends the message's new words. Opens *contexts if *contexts is NULL. Returns
+ * ST_INVALID if this part has fewer than message->known_words words of the request, or
  * ST_NO_MEMORY. */
 enum status stage_contexts_add(struct stage_contexts **contexts,
                                const struct stage_context *message, struct error *error);

@@ -1,6 +1,6 @@
 /* hyper_internal: the functions with which the files hyper*.c read values of a model's files, and
- * check the values. The functions have no state, run on the thread that calls model_hyper_read, and
- * read no tensor data. */
+ * check the values. The functions have no state, run on the thread that calls a function of
+ * hyper.h, and read no tensor data. */
 #ifndef MODEL_FILE_HYPER_INTERNAL_H
 #define MODEL_FILE_HYPER_INTERNAL_H
 
@@ -8,7 +8,7 @@
 #include "model/file/hyper.h"
 #include "model/file/keys.h"
 
-#define HYPER_HEAD_DIM_MAX 512 /* Most dimensions of a head. */
+#define HYPER_HEAD_DIM_MAX 512 /* Most dimensions of a head, without latent attention. */
 
 struct hyper_reader {
     const struct model_file *file; /* The model's files. */
@@ -41,8 +41,8 @@ enum status hyper_read_f32_positive(const struct hyper_reader *r, enum model_key
 enum status hyper_refuse_text(const struct hyper_reader *r, enum model_key key,
                               struct mapped_text value, const char *supported);
 
-/* The functions below read fields of *h. They return ST_INVALID or ST_UNSUPPORTED on failure.
- * "Requires" lists the fields of *h that the caller has set before. */
+/* The functions below with a parameter h return ST_INVALID or ST_UNSUPPORTED on failure. "Requires"
+ * lists the fields of *h that the caller has set before. */
 
 /* Reads rope_dim, rope_freq_base, rope_freq_scale and rope_scaling, and may change context_tokens.
  * Requires context_tokens, head_dim, `latent`, and the default of rope_freq_base. */
@@ -53,8 +53,8 @@ enum status hyper_read_rope(const struct hyper_reader *r, const struct family *f
 enum status hyper_read_mscale_all(const struct hyper_reader *r, const struct model_hyper *h,
                                   float *mscale_all_dim_out);
 
-/* Returns the elements of the largest quantisation block of the layers' tensors with this role, or
- * 1. Tensors may be missing. */
+/* Returns how many elements the largest quantisation block of the layers' tensors with this role
+ * has; 1 = no such tensor is quantised in blocks, or there is none. */
 uint32_t hyper_block_elements(const struct model_file *file, enum model_role role,
                               uint32_t first_layer, uint32_t layer_count);
 /* Reads `experts`. experts_allowed: models of this family may have experts. Requires layer_count,
@@ -63,12 +63,12 @@ enum status hyper_read_experts(const struct hyper_reader *r, bool experts_allowe
                                struct model_hyper *h);
 /* Reads head_count, `latent`, kv_head_count and head_dim of a model with latent attention. */
 enum status hyper_read_latent(const struct hyper_reader *r, struct model_hyper *h);
-/* For a model with latent attention, sets rope_dim and rope_neox and, with YaRN, multiplies
- * attention_scale by YaRN's factor. Does nothing for other models. Requires `latent`, rope_scaling
- * and attention_scale. */
+/* For a model with latent attention, sets rope_dim and rope_neox. With YaRN and mscale_all_dim,
+ * also multiplies attention_scale by the square of YaRN's factor for scores. Does nothing for other
+ * models. Requires `latent`, rope_scaling and attention_scale. */
 enum status hyper_finish_latent(const struct hyper_reader *r, struct model_hyper *h);
-/* Reads `window`, local_freq_base and layer_bits. Requires layer_count, rope_freq_base, and the
- * family's default of local_freq_base. */
+/* Reads `window`, local_freq_base and layer_bits. Requires layer_count, rope_freq_base, layer_bits
+ * of zeros, and the family's default of local_freq_base. */
 enum status hyper_read_layers(const struct hyper_reader *r, const struct family *family,
                               struct model_hyper *h);
 

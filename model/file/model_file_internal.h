@@ -1,5 +1,6 @@
-/* model_file_internal: struct model_file, for the files of model/file/ that read its fields, on the
- * thread that uses the struct model_file. model_file.h is the interface for other parts. */
+/* model_file_internal: defines struct model_file. Only files of model/file/ and tests include this
+ * header; model_file.h is the interface for other parts. One thread at a time uses a struct
+ * model_file. The caller of model_file_open owns it. */
 #ifndef MODEL_FILE_MODEL_FILE_INTERNAL_H
 #define MODEL_FILE_MODEL_FILE_INTERNAL_H
 

@@ -9,8 +9,9 @@
 #include "model/file/gguf.h"
 #include "model/file/vocabulary.h"
 
-/* Reads the keys tokenizer.* of a GGUF file. The caller frees *out with vocabulary_done. Returns
- * ST_INVALID, ST_UNSUPPORTED or ST_NO_MEMORY on failure. *out is written only on success. */
+/* Reads the keys tokenizer.* and general.architecture of a GGUF file. The caller frees *out with
+ * vocabulary_done. Returns ST_INVALID, ST_UNSUPPORTED or ST_NO_MEMORY on failure. *out is written
+ * only on success. */
 enum status vocabulary_read_gguf(const struct gguf *g, struct vocabulary *out, struct error *error);
 
 /* Reads the tokenizer's files of a folder: the first of tokenizer.json, tekken.json and
@@ -21,9 +22,9 @@ enum status vocabulary_read_gguf(const struct gguf *g, struct vocabulary *out, s
 enum status vocabulary_read_folder(const struct folder *f, const struct mapped_tensor *embedding,
                                    struct vocabulary *out, struct error *error);
 
-/* The functions below with a parameter v fill parts of *v. They require v->count, and return the
- * errors of vocabulary_read_folder. The caller frees *v with vocabulary_done, also after an
- * error. */
+/* The functions below with a parameter v fill parts of *v. They require v->count, and
+ * VOCABULARY_NO_TOKEN in `bos`, `eos` and `unknown`, and return the errors of
+ * vocabulary_read_folder. The caller frees *v with vocabulary_done, also after an error. */
 
 /* ---- the tokenizers of folders without tokenizer.json ---- */
 
@@ -36,7 +37,7 @@ enum status vocabulary_read_tekken(const struct json_t *root, struct vocabulary 
 
 /* ---- the parts of vocabulary_read_folder; `root` is tokenizer.json ---- */
 
-/* Reads normalizer, pre_tokenizer and post_processor into `kind`, `steps`, `splitter`,
+/* Reads normalizer, pre_tokenizer, post_processor and model.type into `kind`, `steps`, `splitter`,
  * `expressions`, `prefix`, blank_begins_word, unknown_fused, add_bos and `bos`. */
 enum status vocabulary_json_words(const struct json_t *root, struct vocabulary *v,
                                   struct error *error);
@@ -50,7 +51,7 @@ enum status vocabulary_json_merges(const struct json_t *root, struct vocabulary 
 /* Returns the find_flags of a token, from its entry in a list of added tokens. */
 uint8_t vocabulary_json_find_flags(const struct json_t *added);
 /* Returns the name of the pre-tokenizer (splitter_open in model/text/) that divides texts as this
- * regular expression does; text NULL = none. */
+ * regular expression does; if there is none, the result's `text` is NULL. */
 struct mapped_text vocabulary_splitter_find(const char *expression);
 /* Returns the id of the token with this text in tokenizer.json, which is `root`;
  * VOCABULARY_NO_TOKEN = none. */

@@ -1,7 +1,7 @@
 /* api_constraint: converts the fields of a body that constrain the answer (response_format,
  * structured_outputs, guided_json and others) to one text as model/grammar/grammar.h reads it.
- * request.c calls the function on the text threads. The function keeps no state and does not
- * compile the text. */
+ * request.c calls the function on the gateway's text threads (server/http/text_jobs.h). The
+ * function keeps no state and does not compile the text. */
 #ifndef SERVER_API_CONSTRAINT_H
 #define SERVER_API_CONSTRAINT_H
 

@@ -28,7 +28,8 @@ static inline const char *api_prompt_field(enum api_kind kind)
     return api_is_chat(kind) ? "messages" : "prompt";
 }
 
-/* Returns the name of the body's field with the most tokens of an answer. */
+/* Returns the name of the body's field that limits the number of tokens of an answer. In bodies of
+ * completions and chats, the field max_completion_tokens overrides this field. */
 static inline const char *api_length_field(enum api_kind kind)
 {
     return kind == API_RESPONSES ? "max_output_tokens" : "max_tokens";

@@ -1,9 +1,9 @@
-/* served_model: what the gateway knows of a model that concerns text: tokenizer, chat template,
- * format of answers, defaults from the model's files, and its name for clients. server/serve*.c
- * open models; server/http/ uses them. Models are reference-counted, and the last release frees the
+/* served_model: the text side of a model, as the gateway knows it: tokenizer, chat template, format
+ * of answers, defaults from the model's files, and its name for clients. server/serve*.c open
+ * models; server/http/ uses them. Models are reference-counted, and the last release frees the
  * model. The counts are not atomic: only the gateway's event loop thread may add and release
- * references. Any thread may read a model while a reference is held. A served_model has no
- * weights. */
+ * references. Any thread may read a model while a reference is held. A served_model has no weights.
+ * */
 #ifndef SERVER_API_SERVED_MODEL_H
 #define SERVER_API_SERVED_MODEL_H
 
@@ -70,7 +70,8 @@ static inline bool served_model_find(const struct served_model *model, const cha
     return true;
 }
 
-/* Returns the name of the model with this adapter (a number from served_model_find). */
+/* Returns the name of the model with this adapter (a number from served_model_find); the model's
+ * own name if there is no such adapter. */
 static inline const char *served_model_name(const struct served_model *model, uint32_t adapter)
 {
     return adapter == 0 || adapter > model->adapter_count ? model->name

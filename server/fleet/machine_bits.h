@@ -20,7 +20,7 @@ static inline bool machine_bits_has(const struct machine_bits *bits, uint32_t ma
     return (bits->words[machine / 64] >> (machine % 64) & 1) != 0;
 }
 
-/* in true = adds the machine to the set; false = removes the machine from the set. */
+/* Adds the machine to the set if `in` is true; otherwise removes the machine from the set. */
 static inline void machine_bits_set(struct machine_bits *bits, uint32_t machine, bool in)
 {
     uint64_t bit = 1ull << (machine % 64);

@@ -23,13 +23,15 @@ struct profile_options {
     /* Devices of the same kind to keep busy in a second measurement; 0 = no second measurement. */
     uint64_t busy_devices;
     struct option_texts peers; /* Addresses where other hosts run --serve-link. */
-    const char *serve_link;    /* Address to listen on for a host that measures; NULL = measure. */
-    const char *key_file;      /* File with the key for links to other hosts; NULL = no key. */
-    const char *ucx_tls; /* UCX_TLS for links to other hosts; NULL = the transport's default. */
-    double seconds;      /* Time for all measurements of devices and links. */
-    bool quick;          /* Few points, and one round is enough. */
-    bool no_links;       /* Do not measure the links inside this host. */
-    bool no_devices;     /* Measure links only. */
+    /* Address on which this process is the other end of links that other hosts measure; NULL = this
+     * process measures. */
+    const char *serve_link;
+    const char *key_file; /* File with the key for links to other hosts; NULL = no key. */
+    const char *ucx_tls;  /* UCX_TLS for links to other hosts; NULL = the transport's default. */
+    double seconds;       /* Time for all measurements of devices and links. */
+    bool quick;           /* Measure few points (points.h), each at least once. */
+    bool no_links;        /* Do not measure the links inside this host. */
+    bool no_devices;      /* Measure links only. */
 };
 
 extern const struct option_table profile_options_table;
