@@ -146,8 +146,9 @@ struct ucx {
     /* epoll_fd watches the other descriptors and all sockets. listen_fd: -1 = none. more_fd: see
      * ucx_work_signal. device_fd: see fabric_device_fd; -1 = none. */
     int epoll_fd, listen_fd, timer_fd, more_fd, device_fd;
-    bool work_signalled;  /* more_fd is readable (ucx_work_signal). */
-    uint32_t event_first; /* The event that is handled first; grows with each look at epoll_fd. */
+    bool work_signalled; /* more_fd is readable (ucx_work_signal). */
+    /* Event of epoll_fd with which the next turn begins: 0, or the first that the last turn left. */
+    uint32_t event_first;
     /* listen_paused: no connection is accepted until the next timer event, because descriptors or
      * memory are short. in_progress: transport_progress is running. */
     bool listen_paused, in_progress;

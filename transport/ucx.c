@@ -366,11 +366,13 @@ static bool sockets_turn(struct ucx *ucx)
     struct epoll_event events[EVENTS];
     int count = epoll_wait(ucx->epoll_fd, events, EVENTS, 0);
     bool did = false;
-    /* The events of the sockets that are left are reported again, in the same order. So another
-     * event is the first each time: if no time is left after the first, each has its turn. */
-    const uint32_t first = ucx->event_first++;
-    for (int i = 0; i < count && (i == 0 || now_us() < ucx->turn_end_us); i++) {
-        const struct epoll_event *event = &events[(first + (uint32_t)i) % (uint32_t)count];
+    /* Sockets are handled in the order in which they became readable: a machine's token may follow
+     * from another machine's. The events that are left when the time is over are reported again,
+     * and the next turn begins with them. */
+    const uint32_t first = ucx->event_first;
+    int handled = 0;
+    for (; handled < count && (handled == 0 || now_us() < ucx->turn_end_us); handled++) {
+        const struct epoll_event *event = &events[(first + (uint32_t)handled) % (uint32_t)count];
         void *what = event->data.ptr;
         uint64_t ignored;
         /* Readable until UCX is armed. */
@@ -394,6 +396,7 @@ static bool sockets_turn(struct ucx *ucx)
         else
             peer_socket_ready(what, event->events);
     }
+    ucx->event_first = handled < count ? (first + (uint32_t)handled) % (uint32_t)count : 0;
     return did;
 }
 
