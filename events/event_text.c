@@ -49,7 +49,7 @@ static const struct field option_fields[] = {
     ROW(sched_cluster_options, unsplit, false),
     ROW_NAMED(sched_cluster_options, busy_is_reported, "queues_told", false),
     ROW(sched_cluster_options, homing, false),
-    ROW(sched_cluster_options, lent_stay, false),
+    ROW_NAMED(sched_cluster_options, lends_as_splitwise, "lent_stay", false),
     ROW_NAMED(sched_cluster_options, one_machine_routes, "together", false),
     ROW_NAMED(sched_cluster_options, one_machine_targets.ttft_us, "together_targets.ttft_us", true),
     ROW_NAMED(sched_cluster_options, one_machine_targets.tbt_us, "together_targets.tbt_us", true),

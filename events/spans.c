@@ -200,19 +200,17 @@ void spans_add(struct spans *s, const char *json, size_t json_bytes, uint32_t sp
 {
     pthread_mutex_lock(&s->mutex);
     size_t bytes = s->filling.bytes;
-    bool fits = bytes + json_bytes + 1 <= BUFFER_BYTES;
-    if (fits) {
+    if (bytes + json_bytes + 1 > BUFFER_BYTES) {
+        drop(s, span_count, "the collector takes spans too slowly");
+    } else {
         text_string_add(&s->filling, s->filled > 0 ? "," : "");
         text_add(&s->filling, json, json_bytes);
+        s->filled += s->filling.broken ? 0 : span_count;
     }
-    if (!fits) {
-        drop(s, span_count, "the collector takes spans too slowly");
-    } else if (s->filling.broken) {
+    if (s->filling.broken) {
         drop(s, span_count, "out of memory");
         s->filling.bytes = bytes; /* The earlier spans stay. */
         s->filling.broken = false;
-    } else {
-        s->filled += span_count;
     }
     pthread_cond_signal(&s->changed);
     pthread_mutex_unlock(&s->mutex);

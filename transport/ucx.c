@@ -378,8 +378,8 @@ static bool sockets_turn(struct ucx *ucx)
         /* Readable until UCX is armed. */
         if (what == &ucx->fabric)
             continue;
-        /* The work that more_fd reports is not the sockets'. If it counted as work, a turn that
-         * ends late would report more work, only because of the report. */
+        /* more_fd only says that work is left (ucx_work_signal). If reading it counted as work, a
+         * turn that runs out of time would signal again, although nothing else is left. */
         did = did || what != &ucx->more_fd;
         if (what == &ucx->listen_fd)
             accept_some(ucx);

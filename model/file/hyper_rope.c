@@ -137,9 +137,9 @@ static enum status check_lists(const struct hyper_reader *r, const struct model_
 {
     static const enum model_key keys[] = {KEY_ROPE_LONG, KEY_ROPE_SHORT};
     float values[HYPER_HEAD_DIM_MAX / 2];
-    /* hyper_finish_latent sets rope_dim later. */
+    /* With latent attention, hyper_finish_latent will set rope_dim to this. */
     const uint32_t dim = h->latent.rank != 0 ? h->latent.rotated : h->rope_dim;
-    if (dim / 2 > HYPER_HEAD_DIM_MAX / 2)
+    if (dim > HYPER_HEAD_DIM_MAX)
         return error_set(r->error, ST_UNSUPPORTED,
                          "LongRoPE rotates %" PRIu32 " dimensions, at most %d are supported", dim,
                          HYPER_HEAD_DIM_MAX);

@@ -138,9 +138,9 @@ struct sched_cluster_options {
     bool busy_is_reported;
     enum sched_homing homing;
     /* Rule 3 as in Splitwise's simulator: the machine that it chooses moves to the mixed pool even
-     * if rule 3 finds no pair and rule 4 decides, and for a prompt it chooses a token machine without
-     * regard to the memory that this machine has left for answers. */
-    bool lent_stay;
+     * if rule 3 finds no pair and rule 4 decides. For a prompt, rule 3 chooses a token machine
+     * without regard to its free memory. */
+    bool lends_as_splitwise;
     /* One machine does both phases of a request where that is better (together.c). */
     bool one_machine_routes;
     /* TTFT and TBT targets by which a route with one machine and a route with two machines are

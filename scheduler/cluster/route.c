@@ -347,7 +347,7 @@ static bool lent_prompt_fits(const void *self, uint32_t i)
     const struct seek *s = self;
     if (!takes_prompts(s, i) || seek_keeps_pool(s, i) ||
         !seek_has_room(s, i, MEASURE_PENDING, s->request->prompt_tokens) ||
-        (!s->sc->options.lent_stay && seek_token_over_threshold(s, i, false)))
+        (!s->sc->options.lends_as_splitwise && seek_token_over_threshold(s, i, false)))
         return false;
     if (s->request->output_tokens == 0)
         return holds_prompt(s, i);
@@ -386,14 +386,14 @@ static bool fits_beside_lent(const void *self, uint32_t i)
     return s->lent_plus_1 != i + 1 && takes_prompts(s, i) && seek_both_fit(s, i);
 }
 
-/* Rule 4. A machine that rule 3 has moved and that stays moved (lent_stay) ranks last in the mixed
- * pool. */
+/* Rule 4. A machine that rule 3 has moved and that stays moved (lends_as_splitwise) ranks last in
+ * the mixed pool. */
 static void one_for_both(const struct seek *s, struct route *out)
 {
     static const enum pool order[] = {POOL_PROMPT, POOL_MIXED, POOL_TOKEN};
     uint32_t best = SCHED_NO_MACHINE;
     struct seek beside = *s;
-    if (s->sc->options.lent_stay)
+    if (s->sc->options.lends_as_splitwise)
         beside.lent_plus_1 = out->prompt_moves  ? out->prompt_machine + 1
                              : out->token_moves ? out->token_machine + 1
                                                 : 0;

@@ -26,8 +26,9 @@ struct seek {
     uint32_t token_candidate;
     /* The prompt machine for which a token machine is searched; SCHED_NO_MACHINE = not chosen. */
     uint32_t prompt_machine;
-    /* 1 + the machine that rule 3 has chosen, while rule 4 searches with the option lent_stay; 0 =
-     * none. At equal load, rule 4 prefers the machines of the prompt and mixed pool to it. */
+    /* 1 + the machine that rule 3 has chosen, while rule 4 searches with the option
+     * lends_as_splitwise; 0 = none. At equal load, rule 4 prefers the machines of the prompt and
+     * mixed pool to it. */
     uint32_t lent_plus_1;
     /* Rule 3 searches a machine to move: every machine counts as a machine of the mixed pool. */
     bool counts_as_mixed;

@@ -458,8 +458,8 @@ struct route {
     struct sched_decision decision; /* See struct sched_action. */
     bool prompt_moves; /* The prompt machine moves to the mixed pool for this request. */
     bool token_moves;  /* The token machine moves to the mixed pool for this request. */
-    /* 1 + a machine that also moves to the mixed pool for this request (options.lent_stay); 0 =
-     * none. */
+    /* 1 + a machine that also moves to the mixed pool for this request
+     * (options.lends_as_splitwise); 0 = none. */
     uint32_t lent_plus_1;
 };
 

@@ -82,8 +82,8 @@ static void stats_add(struct text *out, const struct message_stats *stats)
     tiers_add(out, stats);
 }
 
-/* The speed by which the gateway decides; 0 = not measured yet. The decode rate of full batches is
- * not shown before the time of a further row is known: until then, the gateway estimates 0. */
+/* The speed by which the gateway decides; 0 = not measured yet. The decode rate is that of a full
+ * batch, which follows from the time of each further row: before this time is measured, it is 0. */
 static void speed_add(struct text *out, const struct gateway *g, const struct fleet_machine *m)
 {
     const struct sched_event speed = sched_rates_event(g->options.config, &m->rates);

@@ -170,15 +170,15 @@ static float *reference_matmul(const struct shape *s, const uint8_t *weights, co
                 f = round ? reference_fma_bf16(w[k], xr[k], f) : fmaf(w[k], xr[k], f);
                 sum += (double)w[k] * xr[k];
                 square += (double)w[k] * w[k] * xr[k] * xr[k];
-                rounded += fabs((double)w[k]) * block_largest(xr, k, cols) / 127;
+                rounded += fabs((double)w[k]) * block_largest(xr, k, cols) / 254;
             }
             if (quantise)
                 f = reference_dot_quantised(type, weights + n * row_bytes, q + r * (cols / 32),
                                             cols / 32);
             if (f8)
                 f = reference_dot_f8(&source, n, xr);
-            /* A large element makes the steps of its whole block large, also if its weight is 0. */
-            double bound = quantise ? fmax(0.3 * sqrt(square), rounded) + 1e-3
+            /* Elements are rounded to steps of 1 / 127 of the largest element of their block. */
+            double bound = quantise ? rounded + 1e-3
                            : round  ? 0.01 * sqrt(square) + 1e-6
                                     : 1e-5 * sqrt(square * cols) + 1e-6;
             CHECKF(fabs(f - sum) <= bound, "%s [%u] row %u: %g, fp64 %g", compute_type_name(type),

@@ -289,7 +289,7 @@ static uint32_t rule_3_prompt(const struct model_search *l, uint32_t token)
         if (l->m->machines[p].pool == POOL_TOKEN && (!l->need_cores || brings_cores(l->m, p)) &&
             (l->assume_idle || !model_has_large(l->m, p)) &&
             model_takes(l, p, PENDING, l->r->prompt_tokens) &&
-            (l->m->options.lent_stay || !memory_over(l, p, false, true)) &&
+            (l->m->options.lends_as_splitwise || !memory_over(l, p, false, true)) &&
             (l->r->output_tokens > 0 || l->r->prompt_tokens <= l->m->machines[p].mixed_kv_tokens) &&
             (token == NONE || reaches(l, p, token, true)) &&
             (best == NONE || model_before(l, p, best, PENDING)))
@@ -363,7 +363,7 @@ static bool all_rules(const struct model_search *l, struct model_route *c)
                 model_choose_together(l, c);
             return c->prompt_machine != NONE;
         }
-        if (l->m->options.lent_stay)
+        if (l->m->options.lends_as_splitwise)
             lent = c->prompt_moves ? c->prompt_machine : c->token_moves ? c->token_machine : NONE;
     }
     if (!l->m->options.unsplit && !l->flexible)

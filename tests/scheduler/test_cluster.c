@@ -209,7 +209,7 @@ static struct sched_cluster_options options_draw(void)
         .unsplit = draw(12) == 0,
         .busy_is_reported = draw(4) == 0,
         .homing = (enum sched_homing)draw(3),
-        .lent_stay = draw(3) == 0,
+        .lends_as_splitwise = draw(3) == 0,
         .one_machine_routes = draw(2) == 0,
         .one_machine_targets.ttft_us = 1 + draw(2000000),
         .one_machine_targets.tbt_us = 1 + draw(100000),
@@ -223,7 +223,7 @@ static struct sched_cluster_options options_draw(void)
         options.queue_requests_max, (int)options.wait_us_max, (int)options.cover_after_us,
         options.machine_kv_multiple, (uint32_t)options.prompt_queue_threshold_tokens,
         options.token_memory_threshold, (uint32_t)options.machine_tokens_max, options.adaptive,
-        options.unsplit, options.busy_is_reported, options.homing, options.lent_stay,
+        options.unsplit, options.busy_is_reported, options.homing, options.lends_as_splitwise,
         options.one_machine_routes, (uint32_t)options.stay_tokens, (int)options.ttft_us_max);
     return options;
 }

@@ -32,54 +32,23 @@ static uint64_t model_of(const struct fake_machine *m)
 
 /* ---- the cluster ---- */
 
-static void machines_name(struct fake_cluster *c, uint32_t count, char letter, enum pool pool)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t index = c->config.machine_count++;
-        struct config_machine *m = &c->config.machines[index];
-        snprintf(m->name, sizeof(m->name), "%c%u", letter, i);
-        m->pool = pool;
-        m->local = true;
-        c->machines[index].cluster = c;
-        c->machines[index].block_tokens = FAKE_BLOCK_TOKENS;
-        c->machines[index].index = index;
-        memcpy(c->machines[index].name, m->name, sizeof(m->name));
-    }
-}
-
 struct fake_cluster *fake_cluster_open(uint32_t prompt, uint32_t token, uint32_t mixed,
                                        uint32_t kv_blocks, uint32_t queue_requests_max)
 {
     struct fake_cluster *c = calloc(1, sizeof(*c));
     CHECK(c != NULL && prompt + token + mixed <= FAKE_MACHINES);
-    c->config.scheduler.queue_requests_max = queue_requests_max;
-    c->config.scheduler.wait_ms = 30000;
-    c->config.scheduler.takeover_delay_ms = 5000;
-    c->config.scheduler.batch_sequences_max = 256;
-    c->config.slo.tbt_ms = 50;
-    c->config.kv.block_tokens = FAKE_BLOCK_TOKENS;
-    c->config.kv.prefix_cache = true;
-    c->config.scheduler.handover_tokens_min = 4;
-    machines_name(c, prompt, 'p', POOL_PROMPT);
-    machines_name(c, token, 't', POOL_TOKEN);
-    machines_name(c, mixed, 'm', POOL_MIXED);
+    gateway_parts_config(prompt, token, mixed, queue_requests_max, &c->config);
+    for (uint32_t i = 0; i < c->config.machine_count; i++) {
+        c->machines[i].cluster = c;
+        c->machines[i].block_tokens = FAKE_BLOCK_TOKENS;
+        c->machines[i].index = i;
+        memcpy(c->machines[i].name, c->config.machines[i].name, sizeof(c->machines[i].name));
+    }
     c->now_us = 1000000;
     c->clock = (struct clock){.now_us = fake_now, .self = c};
     c->kv_blocks = kv_blocks;
     c->links_at_once = true;
-    CHECK(fleet_open(&c->config, &c->fleet) == ST_OK);
-    CHECK(metrics_open(c->fleet, "fake", NULL, &c->metrics) == ST_OK);
-    struct gateway_options options = {
-        .config = &c->config,
-        .fleet = c->fleet,
-        .clock = &c->clock,
-        .transport = &transport_loopback,
-        .metadata_hash = FAKE_METADATA(FAKE_MODEL),
-        .context_tokens = 4096,
-        .metrics = c->metrics,
-    };
-    struct error error;
-    CHECK(gateway_open(&options, &c->gateway, &error) == ST_OK);
+    gateway_parts_open(&c->config, &c->clock, &c->fleet, &c->metrics, &c->gateway);
     return c;
 }
 

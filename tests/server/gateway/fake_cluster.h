@@ -9,20 +9,15 @@
 #ifndef TESTS_SERVER_GATEWAY_FAKE_CLUSTER_H
 #define TESTS_SERVER_GATEWAY_FAKE_CLUSTER_H
 
-#include "server/gateway/gateway.h"
-#include "server/metrics/metrics.h"
+#include "tests/server/gateway/gateway_parts.h"
 #include "transport/transport.h"
 
-#define FAKE_MACHINES     8
-#define FAKE_REQUESTS     256  /* Most requests that one machine knows at a time. */
-#define FAKE_TOKENS       512  /* Most tokens of prompt and answer. */
-#define FAKE_OUTBOX       1024 /* Most messages in a machine's outbox. */
-#define FAKE_BLOCK_TOKENS 16
-#define FAKE_BLOCK_BYTES  4096
-#define FAKE_END_TOKEN    7
-#define FAKE_MODEL        42 /* model_hash of the first version. */
-/* Metadata hash; two models each share one. */
-#define FAKE_METADATA(model) ((model) & ~1ull)
+#define FAKE_MACHINES    8
+#define FAKE_REQUESTS    256  /* Most requests that one machine knows at a time. */
+#define FAKE_TOKENS      512  /* Most tokens of prompt and answer. */
+#define FAKE_OUTBOX      1024 /* Most messages in a machine's outbox. */
+#define FAKE_BLOCK_BYTES 4096
+#define FAKE_END_TOKEN   7
 
 /* States of a request. On its token machine: */
 enum fake_state {

@@ -12,7 +12,7 @@
 #include "tests/check.h"
 #include "tests/fuzz.h"
 #include "tests/fuzz_input.h"
-#include "tests/server/gateway/fake_cluster.h"
+#include "tests/server/gateway/gateway_parts.h"
 #include "tests/transport/loopback.h"
 #include "tests/transport/message_example.h"
 
@@ -83,35 +83,10 @@ static void cluster_open(void)
 {
     struct cluster *c = &cluster;
     memset(c, 0, sizeof(*c));
-    c->config.scheduler.queue_requests_max = 16;
-    c->config.scheduler.wait_ms = 30000;
-    c->config.scheduler.takeover_delay_ms = 5000;
-    c->config.scheduler.batch_sequences_max = 256;
-    c->config.scheduler.handover_tokens_min = 4;
-    c->config.slo.tbt_ms = 50;
-    c->config.kv.block_tokens = FAKE_BLOCK_TOKENS;
-    c->config.kv.prefix_cache = true;
-    c->config.machine_count = MACHINES;
-    for (uint32_t i = 0; i < MACHINES; i++) {
-        static const enum pool pools[MACHINES] = {POOL_PROMPT, POOL_TOKEN, POOL_MIXED};
-        struct config_machine *m = &c->config.machines[i];
-        snprintf(m->name, sizeof(m->name), "%c0", "ptm"[i]);
-        m->pool = pools[i];
-        m->local = true;
-    }
+    gateway_parts_config(1, 1, 1, 16, &c->config);
     c->now_us = 1000000;
     c->clock = (struct clock){.now_us = now_of, .self = c};
-    CHECK(fleet_open(&c->config, &c->fleet) == ST_OK);
-    CHECK(metrics_open(c->fleet, "fake", NULL, &c->metrics) == ST_OK);
-    const struct gateway_options options = {.config = &c->config,
-                                            .fleet = c->fleet,
-                                            .clock = &c->clock,
-                                            .transport = &transport_loopback,
-                                            .metadata_hash = FAKE_METADATA(FAKE_MODEL),
-                                            .context_tokens = 4096,
-                                            .metrics = c->metrics};
-    struct error error;
-    CHECK(gateway_open(&options, &c->gateway, &error) == ST_OK);
+    gateway_parts_open(&c->config, &c->clock, &c->fleet, &c->metrics, &c->gateway);
 }
 
 static void cluster_close(void)

@@ -86,7 +86,7 @@ static enum status scheduler_open(struct run *r)
         .unsplit = !setup->split,
         .busy_is_reported = true,
         .homing = SCHED_HOMING_REPORTED,
-        .lent_stay = true,
+        .lends_as_splitwise = true,
     };
     return sched_cluster_open(&options, &r->sc);
 }
