@@ -12,8 +12,8 @@
 /* Metadata hash; two models each share one. */
 #define FAKE_METADATA(model) ((model) & ~1ull)
 
-/* Makes a config with local machines: p0, p1, ... of the prompt pool, t0, ... of the token pool, and
- * m0, ... of the mixed pool. Requires that *out is zeros. */
+/* Makes a config with local machines: p0, p1, ... of the prompt pool, t0, ... of the token pool,
+ * and m0, ... of the mixed pool. Requires that *out is zeros. */
 void gateway_parts_config(uint32_t prompt, uint32_t token, uint32_t mixed,
                           uint32_t queue_requests_max, struct config *out);
 /* Opens fleet, metrics and gateway, which the caller closes in the opposite order. Config and clock
