@@ -12,6 +12,8 @@
 #include <limits.h>
 
 #define STATS_INTERVAL_US 100000
+/* Longest time between two readings of the energy meters. */
+#define ENERGY_INTERVAL_US 10000000
 /* Longest time that a stop waits for transfers in progress. */
 #define STOP_US 1000000
 /* Most rounds of one iteration. Each round handles what the round before caused; the rest waits for
@@ -62,6 +64,7 @@ static void stats_make(struct machine *m, struct message_stats *out)
         .prompt_fill_tokens = m->pace_limits.prompt_fill_tokens,
         .prompt_turn_us = m->prompt_turn_us,
         .device_copies = machine_copy_counts(m->transport),
+        .energy_uj = energy_used_uj(&m->energy),
     };
     _Static_assert(sizeof(out->kv_blocks) / sizeof(out->kv_blocks[0]) == KV_STATE_COUNT,
                    "one per state");
@@ -91,6 +94,7 @@ static void send_stats(struct machine *m)
         return;
     struct message_stats stats;
     stats_make(m, &stats);
+    m->energy_due_us = m->energy.package_count > 0 ? m->now_us + ENERGY_INTERVAL_US : INT64_MAX;
     machine_gateways_report(m, &stats);
     machine_prefixes_report(m);
 }
@@ -140,9 +144,12 @@ int machine_turn(struct machine *m)
     while (more && rounds++ < ROUNDS_MAX)
         more = turn_round(m);
     machine_leave_turn(m);
+    m->stats_changed |= m->now_us >= m->energy_due_us;
     send_stats(m);
     if (m->stats_changed && m->gateway_count > 0)
         next_us = min_i64(next_us, m->stats_due_us);
+    if (m->gateway_count > 0)
+        next_us = min_i64(next_us, m->energy_due_us);
     next_us = min_i64(next_us, min_i64(m->executor_due_us, machine_tiers_due_us(m)));
     if (m->stopping)
         next_us = min_i64(next_us, m->stop_by_us);

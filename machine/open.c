@@ -280,6 +280,8 @@ enum status machine_open(const struct machine_options *options, struct machine *
     m->config_entry = &options->config->machines[entry];
     m->epoll_fd = -1;
     m->now_us = clock_now_us(options->clock);
+    if (strcmp(m->config_entry->device, "cpu") == 0)
+        energy_open(ENERGY_FOLDER, &m->energy);
     enum status status = open_all(m, error);
     if (status != ST_OK) {
         machine_close(m);
@@ -329,6 +331,7 @@ void machine_close(struct machine *m)
         m->executor->ops->close(m->executor);
     model_file_close(m->file);
     message_buffer_done(&m->send_buffer);
+    energy_close(&m->energy);
     if (m->epoll_fd >= 0)
         close(m->epoll_fd);
     free(m);

@@ -8,6 +8,7 @@
 #ifndef MACHINE_STATE_H
 #define MACHINE_STATE_H
 
+#include "host/energy.h"
 #include "machine/executor/executor.h"
 #include "machine/executor/refusals.h"
 #include "machine/machine.h"
@@ -103,6 +104,7 @@ struct machine {
     struct sched_paths prompt_paths; /* Gives the path of the next prompt. */
     struct sched_paths token_paths;  /* Gives the path of the next reservation. */
     struct transport *transport;
+    struct energy energy;              /* Of this computer's CPUs; a GPU machine: unknown. */
     struct kv_pool *kv;                /* The block pool. */
     struct kv_prefix *prefix;          /* NULL = off. */
     struct machine_prefixes *prefixes; /* NULL = off. */
@@ -144,6 +146,8 @@ struct machine {
     bool sends_queued;    /* Messages or writes were queued in this round. */
     bool stats_changed;   /* Statistics may have changed since they were sent last. */
     int64_t stats_due_us; /* Earliest time to send statistics. */
+    /* When to send statistics although nothing else changed; INT64_MAX = never. */
+    int64_t energy_due_us;
     /* When to call executor_ops.progress again at the latest; INT64_MAX = no limit. */
     int64_t executor_due_us;
     bool leaving;        /* machine_leave was called. */

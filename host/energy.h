@@ -1,0 +1,37 @@
+/* energy: the energy that the CPUs of this computer have used, as their own meters say (RAPL of
+ * Intel and AMD, in Linux's powercap folder). A machine's process opens one struct energy at its
+ * start and reads it on the same thread. Often there is no meter to read: virtual machines have
+ * none, and the kernel lets only root read it. The energy is then unknown; this is no error.
+ * Memory, disks, GPUs and losses of the power supply are not measured, and nothing is limited. */
+#ifndef HOST_ENERGY_H
+#define HOST_ENERGY_H
+
+#include <stdint.h>
+
+#define ENERGY_FOLDER       "/sys/class/powercap"
+#define ENERGY_PACKAGES_MAX 16
+
+/* The meter of one CPU package. It counts from 0 to `greatest_uj` microjoules, then again from 0. */
+struct energy_package {
+    int fd; /* The open file energy_uj. */
+    uint64_t greatest_uj;
+    uint64_t latest_uj; /* What the meter showed at the latest reading. */
+};
+
+struct energy {
+    struct energy_package packages[ENERGY_PACKAGES_MAX];
+    uint32_t package_count; /* 0 = the energy is unknown. */
+    uint64_t used_uj;       /* Of all packages, from energy_open to the latest reading. */
+};
+
+/* Opens the meters of all packages in `folder` (ENERGY_FOLDER). If one of them cannot be read, none
+ * is opened. The caller closes *out with energy_close. */
+void energy_open(const char *folder, struct energy *out);
+/* Reads the meters. Returns the microjoules that all packages have used since energy_open; 0 =
+ * unknown. Call it at least once in the time in which a meter begins anew, about a minute at full
+ * power: a second round is not noticed. If a meter cannot be read, its energy until the next
+ * reading is missing. */
+uint64_t energy_used_uj(struct energy *e);
+void energy_close(struct energy *e);
+
+#endif
