@@ -1,6 +1,7 @@
 /* energy: see the header. The folder has a folder for each package, `intel-rapl:0`, `intel-rapl:1`,
- * …, whose file `name` begins with "package", and folders for parts of packages and for the whole
- * board, which would count the same energy again. */
+ * …, whose file `name` begins with "package". Other folders would count the same energy again: those
+ * of parts of packages and of the whole board, and `intel-rapl-mmio:0`, another driver's meter of
+ * package 0. */
 #include "host/energy.h"
 
 #include <dirent.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define DOMAIN       "intel-rapl:"
 #define PACKAGE_NAME "package"
 
 /* Reads the first bytes of a file as text. Returns false if there are none. */
@@ -77,7 +79,8 @@ void energy_open(const char *folder, struct energy *out)
         return;
     bool good = true;
     for (const struct dirent *entry; good && (entry = readdir(all)) != NULL;) {
-        if (entry->d_name[0] == '.' || !is_package(dirfd(all), entry->d_name))
+        if (strncmp(entry->d_name, DOMAIN, strlen(DOMAIN)) != 0 ||
+            !is_package(dirfd(all), entry->d_name))
             continue;
         good = out->package_count < ENERGY_PACKAGES_MAX &&
                package_open(dirfd(all), entry->d_name, &out->packages[out->package_count]);

@@ -65,6 +65,7 @@ static void test_packages(void)
     domain_make("intel-rapl:0:0", "core\n", "1000\n", "100\n");
     domain_make("intel-rapl:1", "package-1\n", "5000\n", "10\n");
     domain_make("intel-rapl:2", "psys\n", "5000\n", "10\n");
+    domain_make("intel-rapl-mmio:0", "package-0\n", "1000\n", "900\n"); /* Package 0 again. */
     energy_open(folder, &e);
     CHECK(e.package_count == 2 && energy_used_uj(&e) == 0);
     file_write("intel-rapl:0", "energy_uj", "950\n");
@@ -125,6 +126,7 @@ int main(void)
     domain_remove("intel-rapl:0:0");
     domain_remove("intel-rapl:1");
     domain_remove("intel-rapl:2");
+    domain_remove("intel-rapl-mmio:0");
     CHECK(rmdir(folder) == 0);
     return 0;
 }
