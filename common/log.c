@@ -4,6 +4,7 @@
 #include "common/log.h"
 
 #include "common/line_ring.h"
+#include "common/status.h"
 #include "common/text.h"
 
 #include <errno.h>
@@ -146,28 +147,6 @@ static int64_t cause_take(const char *format, int64_t now_us)
     return withheld;
 }
 
-/* Copies `text` to `out` (capacity bytes, 0-terminated), with control characters written as \xNN:
- * texts of peers and files must not end a line or steer a terminal. Returns the bytes written. */
-static size_t text_escape(const char *text, char *out, size_t capacity)
-{
-    size_t used = 0;
-    for (const unsigned char *at = (const unsigned char *)text; *at != 0; at++) {
-        bool control = *at < 0x20 || *at == 0x7f;
-        bool c1 = *at == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0; /* U+0080 to U+009F in UTF-8 */
-        size_t want = control || c1 ? 4 : 1;
-        if (used + want >= capacity)
-            break;
-        if (want == 4) {
-            at += c1;
-            used += (size_t)snprintf(out + used, capacity - used, "\\x%02x", *at);
-        } else {
-            out[used++] = (char)*at;
-        }
-    }
-    out[used] = 0;
-    return used;
-}
-
 /* Copies `text` as the inside of a JSON string: control characters are written as \u00NN, and each
  * byte that is not UTF-8 as \ufffd. Returns the bytes written. */
 static size_t json_escape(const char *text, char *out, size_t capacity)
@@ -268,7 +247,7 @@ static void line_log(enum log_level level, bool limited, const char *format, va_
         length += json_escape(text, line + length, LINE_BYTES - TAIL_BYTES - length);
         line[length++] = '"';
     } else {
-        length += text_escape(text, line + length, TEXT_BYTES - length);
+        length += controls_escape(text, line + length, TEXT_BYTES - length);
     }
     line_finish(line, length, level, limited ? format : NULL, form);
 }

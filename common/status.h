@@ -6,6 +6,7 @@
 #define COMMON_STATUS_H
 
 #include <stdarg.h>
+#include <stddef.h>
 
 enum status {
     ST_OK = 0,
@@ -33,9 +34,14 @@ struct error {
     char text[512];
 };
 
-/* Formats the text of *error, cuts its end if it is too long, and returns `status`, so that a
- * caller can write `return error_set(error, ST_INVALID, "…")`. If `error` is NULL, only returns
- * `status`. */
+/* Copies `string` to `out` (`capacity` > 0 bytes, NUL-terminated) with each control character of
+ * ASCII or Unicode as \\xNN, because the names and values of peers and files must not end a line or
+ * control a terminal. What does not fit is left out. Returns the bytes written, without the NUL. */
+size_t controls_escape(const char *string, char *out, size_t capacity);
+
+/* Formats the text of *error with control characters as \xNN, cuts its end if it is too long, and
+ * returns `status`, so that a caller can write `return error_set(error, ST_INVALID, "…")`. If
+ * `error` is NULL, only returns `status`. */
 enum status error_set(struct error *error, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -37,23 +37,14 @@ bool config_fault_value(struct config_fault *fault, const char *path, const json
     return false;
 }
 
-enum status config_error_printable(struct error *error, enum status status)
-{
-    for (char *at = error != NULL ? error->text : ""; *at != 0; at++) {
-        if ((unsigned char)*at < ' ')
-            *at = '?';
-    }
-    return status;
-}
-
 enum status config_fault_error(const struct config_fault *fault, const char *source, unsigned line,
                                struct error *error)
 {
     char where[32] = "";
     if (line > 0)
         snprintf(where, sizeof(where), ":%u", line);
-    error_set(error, ST_INVALID, "%s%s: /%s%s", source, where, fault->path, fault->message_end);
-    return config_error_printable(error, ST_INVALID);
+    return error_set(error, ST_INVALID, "%s%s: /%s%s", source, where, fault->path,
+                     fault->message_end);
 }
 
 static bool file_is_there(const char *path)

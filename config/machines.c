@@ -237,10 +237,8 @@ enum status config_machine_parse(const char *text, size_t text_bytes, const char
     json_error_t json_error;
     json_t *root =
         json_loadb(text != NULL ? text : "", text_bytes, JSON_REJECT_DUPLICATES, &json_error);
-    if (root == NULL) {
-        error_set(error, ST_INVALID, "%s: not JSON: %s", source, json_error.text);
-        return config_error_printable(error, ST_INVALID);
-    }
+    if (root == NULL)
+        return error_set(error, ST_INVALID, "%s: not JSON: %s", source, json_error.text);
     struct config_machine machine;
     bool good = machine_read(root, config, &machine, &fault);
     json_decref(root);

@@ -423,8 +423,8 @@ static enum status root_read(const char *text, size_t bytes, const char *name, c
     *root_out = json_loadb(plain, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &json_error);
     if (*root_out != NULL)
         return ST_OK;
-    error_set(error, ST_INVALID, "%s:%d: not JSON: %s", name, json_error.line, json_error.text);
-    return config_error_printable(error, ST_INVALID);
+    return error_set(error, ST_INVALID, "%s:%d: not JSON: %s", name, json_error.line,
+                     json_error.text);
 }
 
 enum status config_parse(const char *text, size_t text_bytes, const char *source_name,

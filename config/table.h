@@ -67,9 +67,6 @@ bool config_fault_value(struct config_fault *fault, const char *path, const json
 enum status config_fault_error(const struct config_fault *fault, const char *source, unsigned line,
                                struct error *error);
 
-/* Replaces bytes below 32 in the error's text by "?". Returns `status`. error NULL is fine. */
-enum status config_error_printable(struct error *error, enum status status);
-
 /* --- table.c --- */
 /* Returns the key with this path or old_path; NULL = none. `path` has a machine's name for NAME. */
 const struct config_key *config_key_find(const char *path);

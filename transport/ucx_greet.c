@@ -306,9 +306,6 @@ void peer_refused(struct peer *peer, const uint8_t *data, size_t bytes)
     }
     memcpy(&refuse, data, sizeof(refuse));
     refuse.text[sizeof(refuse.text) - 1] = 0;
-    for (char *at = refuse.text; *at != 0; at++) /* The text is written to logs. */
-        if ((unsigned char)*at < ' ' || *at == 127)
-            *at = '?';
     error_set(&error, ST_MISMATCH, "%.255s", refuse.text);
     peer_fail(peer, refuse.status == ST_MISMATCH ? ST_MISMATCH : ST_UNREACHABLE, &error);
 }

@@ -19,8 +19,8 @@
 
 /* Retry-After of a server that stops: after this time its successor is up. */
 #define DRAIN_RETRY_S 5
-/* The rest of a refused request's body is read and dropped up to this size. Beyond it the
- * connection closes, and a client that sends before it reads may miss the answer. */
+/* A refused request's body is read and dropped up to this size. Beyond it the connection closes, and
+ * a client that sends before it reads may miss the answer. */
 #define DROPPED_BYTES_MAX 65536
 
 /* --- watching the sockets of requests that wait --- */
@@ -262,6 +262,11 @@ static void body_add(struct exchange *x, const char *data, size_t bytes)
     struct api_error error = {0};
     if (x->client != NULL)
         http_client_bytes_add(x->client, bytes, h->now_us);
+    if (x->refusal != NULL) {
+        x->dropped_bytes += bytes;
+        if (x->dropped_bytes > x->body_bytes_max) /* Only a chunked body can be this long. */
+            x->client_gone = true;
+    }
     if (x->refusal != NULL || x->client_gone)
         return;
     if (bytes > x->body_bytes_max - x->body.bytes)
@@ -288,7 +293,7 @@ enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, c
     if (*upload_bytes > 0) {
         body_add(x, upload, *upload_bytes);
         *upload_bytes = 0;
-        return MHD_YES;
+        return x->client_gone ? MHD_NO : MHD_YES;
     }
     if (x->client_gone)
         return MHD_NO;

@@ -30,6 +30,20 @@ static struct header_count headers_named(struct exchange *x, const char *name)
     return c;
 }
 
+/* Stops at the first header whose name is not a token (RFC 9110, section 5.6.2), for example
+ * "Content-Length ", which libmicrohttpd takes for another header than Content-Length. */
+static enum MHD_Result name_check(void *self, enum MHD_ValueKind kind, const char *name,
+                                  const char *value)
+{
+    static const char token[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                "!#$%&'*+-.^_`|~";
+    (void)kind;
+    (void)value;
+    bool *good = self;
+    *good = name[0] != 0 && name[strspn(name, token)] == 0;
+    return *good ? MHD_YES : MHD_NO;
+}
+
 static bool refuse_framing(struct exchange *x, struct api_error *error, const char *text)
 {
     x->closes_connection = true; /* it is not known where the next request begins */
@@ -44,6 +58,11 @@ static bool framing_check(struct exchange *x, struct api_error *error)
     struct header_count length = headers_named(x, "Content-Length");
     struct header_count encoding = headers_named(x, "Transfer-Encoding");
     struct header_count host = headers_named(x, "Host");
+    bool names_good = true;
+    MHD_get_connection_values(x->connection, MHD_HEADER_KIND, name_check, &names_good);
+    if (!names_good)
+        return refuse_framing(x, error,
+                              "the name of a header has a character that names cannot have");
     if (length.count > 1)
         return refuse_framing(x, error, "more than one Content-Length header");
     if (encoding.count > 0 && length.count > 0)

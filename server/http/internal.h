@@ -71,6 +71,7 @@ struct exchange {
     struct http_audit *audit;   /* The prepared audit line; NULL = none, or written. */
     struct text body;           /* The body so far; its bytes count in http->bodies_bytes. */
     uint64_t body_bytes_max;    /* http/body_bytes_max when the headers arrived. */
+    uint64_t dropped_bytes;     /* Of the body, after its refusal. */
     uint64_t body_expected;     /* Content-Length; UINT64_MAX = chunked; 0 = no body. */
     struct api_error *refusal; /* The answer after the rest of the body has arrived; NULL = none. */
     bool closes_connection;    /* The connection closes after the answer. */

@@ -2,6 +2,7 @@
  * one repeated cause cannot fill a disk; text from outside cannot end a line or control a
  * terminal. */
 #include "common/log.h"
+#include "common/status.h"
 #include "common/text.h"
 #include "tests/check.h"
 
@@ -190,6 +191,11 @@ static void test_controls_are_escaped(void)
            "%s", seen);
     CHECK(count("\n") == 1);
     close(file);
+    struct error error;
+    error_set(&error, ST_INVALID, "the model is \"%s\"", "x\n\x1b[31m");
+    error_prefix(&error, "%s", "file\r");
+    CHECKF(strcmp(error.text, "file\\x0d: the model is \"x\\x0a\\x1b[31m\"") == 0, "%s",
+           error.text);
 }
 
 /* As JSON, every line is one object with the same members, whatever its text contains. */

@@ -219,7 +219,7 @@ static const struct {
     {"{\"http/listen\": \"a:1\"}",
      "cleave.json:1: /http/listen: unknown key; did you mean /http/listen?"},
     {"{\"xyzzy-plugh\": 1}", "cleave.json:1: /xyzzy-plugh: unknown key"},
-    {"{\"a\\nb\": 1}", "cleave.json:1: /a?b: unknown key"},
+    {"{\"a\\nb\": 1}", "cleave.json:1: /a\\x0ab: unknown key"},
     {"{\"pools\": {\"promt\": 1}}",
      "cleave.json:1: /pools/promt: unknown key; did you mean /pools/prompt?"},
     {"{\"pools\": {\"prompt\": 1}}", "cleave.json:1: /pools: no machine can serve requests: want a "

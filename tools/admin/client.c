@@ -232,9 +232,6 @@ static enum status refused(const struct gateway *g, long http_status, const stru
     enum status status = http_status == 404 ? ST_NOT_FOUND : ST_INVALID;
     error_set(error, status, "%s: HTTP %ld%s%.400s", g->name, http_status,
               message != NULL ? ": " : "", message != NULL ? message : "");
-    for (char *at = error->text; *at != 0; at++)
-        if ((unsigned char)*at < ' ' || *at == 127)
-            *at = '?';
     json_decref(root);
     return status;
 }

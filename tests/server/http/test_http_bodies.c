@@ -4,6 +4,7 @@
 #include "tests/server/http/http_fixture.h"
 
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define LARGE 90000 /* Less than http/body_bytes_max. */
@@ -118,28 +119,49 @@ static void check_all_bodies_have_one_limit(void)
     finish(begin("POST", "/v1/completions", "", LARGE, 0), LARGE, 0);
 }
 
-/* F-10: after a reload that lowered http/body_bytes_max, an upload in progress had no limit. */
-static void check_lower_limit_during_upload(void)
+static char chunk[0x8000 + 8]; /* Of a chunked body: 0x8000 spaces, framed. */
+
+/* Opens a connection and sends the headers of a chunked body. */
+static int dial_chunked(void)
 {
     static const char head[] = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
                                "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
                                "\r\n";
-    static char chunk[0x8000 + 10];
     memset(chunk, ' ', sizeof(chunk));
     memcpy(chunk, "8000\r\n", 6);
     memcpy(chunk + 6 + 0x8000, "\r\n", 2);
     int fd = dial();
     send_bytes(fd, head, sizeof(head) - 1);
-    send_bytes(fd, chunk, 0x8000 + 8);
+    return fd;
+}
+
+/* F-10: after a reload that lowered http/body_bytes_max, an upload in progress had no limit. */
+static void check_lower_limit_during_upload(void)
+{
+    int fd = dial_chunked();
+    send_bytes(fd, chunk, sizeof(chunk));
     wait_bodies(0x8000);
     server_pause();
     config.http.body_bytes_max = 2000;
     server_resume();
     for (int i = 0; i < 5; i++)
-        send_bytes(fd, chunk, 0x8000 + 8);
+        send_bytes(fd, chunk, sizeof(chunk));
     send_bytes(fd, "0\r\n\r\n", 5);
     CHECK(read_reply(fd) == 413);
     close(fd);
+}
+
+/* After its refusal, a chunked body was read for as long as the client sent it. */
+static void check_endless_body_is_cut(void)
+{
+    config.http.body_bytes_max = 100000;
+    int fd = dial_chunked();
+    size_t sent = 0;
+    while (sent < (64u << 20) && send(fd, chunk, sizeof(chunk), MSG_NOSIGNAL) == sizeof(chunk))
+        sent += sizeof(chunk);
+    CHECKF(sent < (64u << 20), "%zu bytes were read", sent);
+    close(fd);
+    CHECK(ask("GET", "/ping", "", "") == 200);
 }
 
 int main(void)
@@ -150,6 +172,7 @@ int main(void)
     check_small_refused_body();
     check_all_bodies_have_one_limit();
     check_lower_limit_during_upload();
+    check_endless_body_is_cut();
     server_stop();
     return 0;
 }
