@@ -171,6 +171,18 @@ def check_hasty_stop():
             assert cluster.process.wait(300) == 0
 
 
+def check_machine_without_its_gateway():
+    """A machine whose gateway has ended before the machine asked the kernel for a signal ends before it opens the model:
+    here the gateway's end of the pipe is closed when the machine starts."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    machine = subprocess.run([BINARY, "machine", "embedded", "prompt-0", "--set", "model=not opened", "--ready-fd", str(writing)],
+                             pass_fds=[writing], restore_signals=False, stderr=subprocess.PIPE, text=True,
+                             timeout=300)
+    os.close(writing)
+    assert machine.returncode == 1 and "the process that started this one has ended" in machine.stderr, machine
+
+
 def up(cluster):
     """Returns {machine: pool} of the connected machines."""
     return {dict(labels)["machine"]: dict(labels)["pool"] for (name, labels), value in cluster.metrics().items()
@@ -352,4 +364,5 @@ check_seeing()
 check_graceful_stop()
 check_noticed_stop()
 check_hasty_stop()
+check_machine_without_its_gateway()
 print("all running requests went on through every change")
