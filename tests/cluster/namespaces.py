@@ -34,6 +34,27 @@ def ip(space, *words):
     sh(*net(space, "ip", *words))
 
 
+def listening(pid):
+    """Returns {port: address} of the process's listening TCP sockets."""
+    inodes = set()
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            inodes.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+        except OSError:
+            pass  # The descriptor was closed meanwhile.
+    found = {}
+    for table in ("tcp", "tcp6"):
+        if not os.path.exists(f"/proc/{pid}/net/{table}"):
+            continue
+        with open(f"/proc/{pid}/net/{table}") as file:
+            for line in file.readlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+                    address, port = fields[1].rsplit(":", 1)
+                    found[int(port, 16)] = address
+    return found
+
+
 def limit(device, mbit, space=None):
     """Limits the rate at which this device of a namespace sends (None: of the caller's; 0 Mbit/s: no limit). The bucket
     holds half a millisecond, and at least one large segment; the queue holds 100 ms."""

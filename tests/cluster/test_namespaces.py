@@ -1,6 +1,7 @@
 """Goal: a prompt machine and a token machine on different hosts work over TCP, layer by layer while the prompt is
-computed, with the same bytes as on one host. A link that fails silently is noticed, also between two machines that the
-gateway can both reach. `wire`: an observer of the network between two hosts sees no tokens and no KV.
+computed, with the same bytes as on one host. Each machine listens on one port. A link that fails silently is noticed,
+also between two machines that the gateway can both reach. `wire`: an observer of the network between two hosts sees no
+tokens and no KV.
 
 Method: network namespaces joined by veth pairs stand for hosts. First the gateway and p0 are in A, and t0 is in B. Then
 p0 is in C, which reaches B through A only while A forwards. This script runs itself inside A.
@@ -16,7 +17,7 @@ import sys
 import threading
 
 from cluster import BINARY, MODEL, Cluster, gated_environment, need_model, wait_until
-from namespaces import Namespaces, ip, sh, within
+from namespaces import Namespaces, ip, listening, sh, within
 
 CABLES = [("A", "v", "10.77.0.1/24", "B", "w", "10.77.0.2/24"), ("A", "x", "10.78.0.1/24", "C", "y", "10.78.0.3/24")]
 KEY = "a cluster key of more than 32 bytes\n"
@@ -48,6 +49,7 @@ def hosts(config, addresses, spaces):
                 words = [BINARY, "machine", path, name]
                 processes.append(subprocess.Popen(within(space, *words) if space else words, stderr=logs,
                                                   env=gated_environment(cluster.gates)))
+            cluster.host_pids = [process.pid for process in processes]
             cluster.wait_ready(300)
             wait_links(cluster, 2)
             yield cluster
@@ -75,6 +77,15 @@ def wait_links(cluster, count):
     def links_up():
         return [link for link in json.loads(cluster.request("GET", "/admin/state")[2])["links"] if link["up"]]
     wait_until(lambda: len(links_up()) == count, f"{count} links are up", cluster=cluster)
+
+
+def check_ports(there, want):
+    """With the default transport, UCX between hosts uses RDMA devices only: each machine has one port."""
+    addresses = {"p0": "10.77.0.1:7400", "t0": "10.77.0.2:7400"}
+    with hosts({**CONFIG, "transport": {}}, addresses, {"p0": None, "t0": there}) as cluster:
+        assert answer(cluster) == want
+        ports = [set(listening(pid)) for pid in cluster.host_pids]
+        assert ports == [{7400}, {7400}], ports
 
 
 def check_dark(there, device, want):
@@ -250,6 +261,7 @@ def wire(there):
 def inside(there, other):
     with Cluster({**CONFIG, "pools": {"mixed": 1}, "cluster": {}, "transport": {}}) as plain:
         want = answer(plain)
+    check_ports(there, want)
     check_dark(there, "v", want)
     check_cut(there, other, want)
 
