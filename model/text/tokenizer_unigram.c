@@ -42,6 +42,8 @@ void unigram_open(struct tokenizer *t)
         t->lengths[(uint8_t)piece[0]] |= 1ull << (bytes < 64 ? bytes - 1 : 63);
     }
     t->unknown_score = (isfinite(least) ? least : 0) - UNKNOWN_PENALTY;
+    if (t->short_sums)
+        t->unknown_score = (double)(float)t->unknown_score;
 }
 
 static void way_try(const struct tokenizer *t, struct way *to, double sum, uint32_t id,
