@@ -115,9 +115,7 @@
     TIER_FIELDS(X, tier_file)                                                                      \
     TIER_FIELDS(X, tier_store)                                                                     \
     TIER_FIELDS(X, tier_memory)                                                                    \
-    X(64, energy_uj, COUNTER, WORK, 1e-6, "cleave_machine_energy_joules_total",                    \
-      "Energy of all CPU packages of a CPU machine's computer, by RAPL, since the machine's "      \
-      "start; 0 = unknown. Machines of one computer each report all of it.")
+    X(64, energy_uj, COUNTER, HIDDEN, 1, "", "cleave_machine_energy_joules_total; 0 = unknown.")
 
 /* The line of the accepted tokens at one position of their drafts; position 0 is the first drafted
  * token. */

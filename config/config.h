@@ -49,7 +49,8 @@ struct config_machine {
     uint64_t kv_memory_bytes;
     /* Value of UCX_NET_DEVICES for this machine; empty = the value of transport.ucx_devices. */
     char ucx_devices[128];
-    uint32_t nice; /* Unix nice value of the machine's processes. */
+    uint32_t nice;          /* Unix nice value of the machine's processes. */
+    uint32_t power_limit_w; /* Watts of the CPU packages of the machine's host; 0 = no limit. */
 };
 
 /* The section `kv`. */

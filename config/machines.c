@@ -197,8 +197,8 @@ static bool machine_key_read(const char *name, const json_t *value, struct confi
         return config_fault_set(
             fault, name,
             ": want name, pool, local, address, device, fallback, "
-            "f8_activations, stages, tensor_parallel, threads, kv_memory, ucx_devices "
-            "or nice");
+            "f8_activations, stages, tensor_parallel, threads, kv_memory, ucx_devices, "
+            "nice or power_limit_w");
     return config_machine_set(out, key, name, value, fault);
 }
 

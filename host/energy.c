@@ -34,16 +34,16 @@ static bool read_number(int fd, uint64_t *out)
     return errno == 0 && (*end == '\n' || *end == 0);
 }
 
-static int open_file(int folder, const char *domain, const char *file)
+static int open_file(const char *folder, const char *package, const char *file)
 {
     char path[300];
-    int length = snprintf(path, sizeof(path), "%s/%s", domain, file);
+    int length = snprintf(path, sizeof(path), "%s/%s/%s", folder, package, file);
     if (length < 0 || (size_t)length >= sizeof(path))
         return -1;
-    return openat(folder, path, O_RDONLY | O_CLOEXEC);
+    return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-static bool is_package(int folder, const char *domain)
+static bool is_package(const char *folder, const char *domain)
 {
     char name[32];
     int fd = open_file(folder, domain, "name");
@@ -54,16 +54,35 @@ static bool is_package(int folder, const char *domain)
     return found;
 }
 
-/* Returns false if the meter cannot be read. */
-static bool package_open(int folder, const char *domain, struct energy_package *out)
+uint32_t energy_packages(const char *folder, char names[ENERGY_PACKAGES_MAX][ENERGY_NAME_BYTES])
 {
-    int range = open_file(folder, domain, "max_energy_range_uj");
+    DIR *all = opendir(folder);
+    if (all == NULL)
+        return 0;
+    uint32_t count = 0;
+    bool good = true;
+    for (const struct dirent *entry; good && (entry = readdir(all)) != NULL;) {
+        if (strncmp(entry->d_name, DOMAIN, strlen(DOMAIN)) != 0 ||
+            !is_package(folder, entry->d_name))
+            continue;
+        good = count < ENERGY_PACKAGES_MAX && strlen(entry->d_name) < ENERGY_NAME_BYTES;
+        if (good)
+            strcpy(names[count++], entry->d_name);
+    }
+    closedir(all);
+    return good ? count : 0;
+}
+
+/* Returns false if the meter cannot be read. */
+static bool package_open(const char *folder, const char *name, struct energy_package *out)
+{
+    int range = open_file(folder, name, "max_energy_range_uj");
     bool good = read_number(range, &out->greatest_uj);
     if (range >= 0)
         close(range);
     if (!good)
         return false;
-    out->fd = open_file(folder, domain, "energy_uj");
+    out->fd = open_file(folder, name, "energy_uj");
     if (read_number(out->fd, &out->latest_uj) && out->latest_uj <= out->greatest_uj)
         return true;
     if (out->fd >= 0)
@@ -73,22 +92,16 @@ static bool package_open(int folder, const char *domain, struct energy_package *
 
 void energy_open(const char *folder, struct energy *out)
 {
+    char names[ENERGY_PACKAGES_MAX][ENERGY_NAME_BYTES];
+    uint32_t count = energy_packages(folder, names);
     *out = (struct energy){.package_count = 0};
-    DIR *all = opendir(folder);
-    if (all == NULL)
-        return;
-    bool good = true;
-    for (const struct dirent *entry; good && (entry = readdir(all)) != NULL;) {
-        if (strncmp(entry->d_name, DOMAIN, strlen(DOMAIN)) != 0 ||
-            !is_package(dirfd(all), entry->d_name))
-            continue;
-        good = out->package_count < ENERGY_PACKAGES_MAX &&
-               package_open(dirfd(all), entry->d_name, &out->packages[out->package_count]);
-        out->package_count += good ? 1 : 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!package_open(folder, names[i], &out->packages[i])) {
+            energy_close(out);
+            return;
+        }
+        out->package_count++;
     }
-    closedir(all);
-    if (!good)
-        energy_close(out);
 }
 
 uint64_t energy_used_uj(struct energy *e)

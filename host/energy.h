@@ -2,7 +2,8 @@
  * Intel and AMD, in Linux's powercap folder). A machine's process opens one struct energy at its
  * start and reads it on the same thread. Often there is no meter to read: virtual machines have
  * none, and the kernel lets only root read it. The energy is then unknown; this is no error.
- * Memory, disks, GPUs and losses of the power supply are not measured, and nothing is limited. */
+ * Memory, disks, GPUs and losses of the power supply are not measured. host/power_limit.h limits
+ * the power. */
 #ifndef HOST_ENERGY_H
 #define HOST_ENERGY_H
 
@@ -10,6 +11,7 @@
 
 #define ENERGY_FOLDER       "/sys/class/powercap"
 #define ENERGY_PACKAGES_MAX 16
+#define ENERGY_NAME_BYTES   32
 
 /* The meter of one CPU package. It counts from 0 to `greatest_uj` microjoules, then again from 0. */
 struct energy_package {
@@ -23,6 +25,10 @@ struct energy {
     uint32_t package_count; /* 0 = the energy is unknown. */
     uint64_t used_uj;       /* Of all packages, from energy_open to the latest reading. */
 };
+
+/* Writes the names of the folders of the CPU packages in `folder`, such as "intel-rapl:0", to
+ * `names`, in any order. Returns their number; 0 = there are none, or too many. */
+uint32_t energy_packages(const char *folder, char names[ENERGY_PACKAGES_MAX][ENERGY_NAME_BYTES]);
 
 /* Opens the meters of all packages in `folder` (ENERGY_FOLDER). If one of them cannot be read, none
  * is opened. The caller closes *out with energy_close. */

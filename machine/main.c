@@ -1,8 +1,8 @@
 /* machine_main: the subcommand `cleave machine`: command line, config and signals.
  *
  * A local machine is a child of `cleave serve` and never outlives it: the kernel sends SIGTERM when
- * the parent dies. If the parent died before the child asked the kernel for that, writing the ready
- * line fails. */
+ * the parent dies. If the parent has died before the child asks the kernel for that, the child ends
+ * by itself. */
 #include "machine/process.h"
 
 #include "common/log.h"
@@ -10,6 +10,7 @@
 #include "common/parent.h"
 #include "common/secret.h"
 #include "host/child.h"
+#include "host/power_limit.h"
 #include "host/sandbox.h"
 #include "machine/join.h"
 #include "machine/machine.h"
@@ -186,6 +187,21 @@ static void step_back(uint32_t by)
         log_warn("nice %u: %s", by, strerror(errno));
 }
 
+/* Limits the power of the CPUs as the config says. A machine serves without the limit, too. */
+static void power_limit_begin(const struct config_machine *entry, struct power_limit *out)
+{
+    struct error error;
+    if (entry->power_limit_w == 0)
+        return;
+    if (strcmp(entry->device, "cpu") != 0)
+        error_set(&error, ST_UNSUPPORTED, "only the power of CPUs can be limited yet");
+    else if (power_limit_set(ENERGY_FOLDER, entry->power_limit_w, out, &error) == ST_OK)
+        log_info("the CPUs of this computer are limited to %u W", entry->power_limit_w);
+    if (out->package_count == 0)
+        log_warn("machines/%s/power_limit_w = %u: the power is not limited: %s", entry->name,
+                 entry->power_limit_w, error.text);
+}
+
 static void log_begin(const struct arguments *arguments)
 {
     enum log_level level = LOG_INFO;
@@ -248,6 +264,9 @@ static enum status run(struct arguments *arguments, struct config *config, int *
     if (arguments->stage < 0 || !child)
         step_back(process.config_entry->nice);
     notify_open(&process.notify);
+    struct power_limit power_limit = {.package_count = 0};
+    if (arguments->stage < 0)
+        power_limit_begin(process.config_entry, &power_limit);
     char said[SANDBOX_TEXT_BYTES];
     sandbox_machine_enter(config, process.config_entry, arguments->stage >= 0, said);
     log_info("%s", said);
@@ -266,6 +285,7 @@ static enum status run(struct arguments *arguments, struct config *config, int *
         status = arguments->stage >= 0 ? machine_process_run_stage(&process, error)
                                        : machine_process_run_machine(&process, error);
     *exit_status_out = process.exit_status;
+    power_limit_restore(&power_limit);
     machine_keys_done(&keys);
     turns_close(process.turns);
     notify_close(&process.notify);

@@ -409,6 +409,22 @@ static void busy_render(struct text *out, const struct metrics *m)
     }
 }
 
+static void energy_render(struct text *out, const struct metrics *m)
+{
+    static const char family[] = "cleave_machine_energy_joules_total";
+    metrics_family(out, family, "counter",
+                   "Energy of all CPU packages of a CPU machine's computer, by RAPL, since the "
+                   "machine's start. Machines of one computer each report all of it. Machines "
+                   "that cannot read a meter report nothing.");
+    for (uint32_t i = 0; i < m->fleet->count; i++) {
+        if (!m->machines[i].counters_known)
+            continue;
+        struct message_stats stats = metrics_counters(m, i);
+        if (stats.energy_uj > 0)
+            metrics_machine_sample(out, m, family, i, (double)stats.energy_uj * 1e-6);
+    }
+}
+
 /* Machines that come and go, and those that are not used. */
 static void lives_render(struct text *out, const struct metrics *m)
 {
@@ -455,6 +471,7 @@ static void machines_render(struct text *out, const struct metrics *m)
     for (int group = METRICS_GROUP_LOAD; group <= METRICS_GROUP_COPIES; group++)
         machine_group_render(out, m, (enum metrics_group)group);
     busy_render(out, m);
+    energy_render(out, m);
 }
 
 static void transfers_render(struct text *out, const struct metrics *m)

@@ -380,6 +380,10 @@ static void test_operation(const struct fleet *fleet)
     struct message_stats stats = {.prompt_batch_us = 1500000, .token_batch_us = 250000};
     metrics_stats_set(m, 1, &stats);
     render(m);
+    CHECK(samples_of(&page, "cleave_machine_energy_joules_total") == 0); /* Unknown. */
+    stats.energy_uj = 2500000;
+    metrics_stats_set(m, 1, &stats);
+    render(m);
     CHECK(value_of(&page, "cleave_config_last_reload_successful", "", "") == 0);
     CHECK(value_of(&page, "cleave_config_last_reload_success_timestamp_seconds", "", "") == 1000);
     CHECK(value_of(&page, "cleave_requests_refused_total", "too_late", "") == 1);
@@ -390,6 +394,7 @@ static void test_operation(const struct fleet *fleet)
     CHECK(value_of(&page, "cleave_machine_losses_total", "silent", "") == 0);
     CHECK(value_of(&page, "cleave_machine_mismatch", "t0", "") == 0);
     CHECK(value_of(&page, "cleave_machine_busy_seconds_total", "phase=\"prompt\"", "") == 1.5);
+    CHECK(value_of(&page, "cleave_machine_energy_joules_total", "t0", "") == 2.5);
     CHECK(value_of(&page, "cleave_machine_busy_seconds_total", "phase=\"token\"", "") == 0.25);
     double start = value_of(&page, "process_start_time_seconds", "", "");
     CHECKF(start > 1e9 && start <= now + 2, "%f %f", start, now);
@@ -524,8 +529,8 @@ static char *page_with_all(struct fleet *fleet)
     struct metrics *m;
     size_t bytes;
     struct api_keys *keys = keys_make();
-    const struct message_stats stats = {.kv_kinds = 1u << LAYER_FULL,
-                                        .tier_file_state = MESSAGE_TIER_WORKS};
+    const struct message_stats stats = {
+        .kv_kinds = 1u << LAYER_FULL, .energy_uj = 1, .tier_file_state = MESSAGE_TIER_WORKS};
     const struct message_about about = {
         .device = "cpu, 4 threads", .host = "node7", .build = "0.1.0"};
     const struct message_load load = {0};

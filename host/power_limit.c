@@ -1,0 +1,97 @@
+/* power_limit: see the header. */
+#include "host/power_limit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MICROWATTS  1000000u
+#define LIMIT_NAME  "constraint_0_name" /* "long_term" on all CPUs with RAPL. */
+#define LIMIT_VALUE "constraint_0_power_limit_uw"
+
+static bool limit_read(int fd, uint64_t *out_uw)
+{
+    char text[32], *end;
+    ssize_t bytes = pread(fd, text, sizeof(text) - 1, 0);
+    text[bytes > 0 ? bytes : 0] = 0;
+    errno = 0;
+    *out_uw = strtoull(text, &end, 10);
+    return bytes > 0 && end != text && errno == 0 && (*end == '\n' || *end == 0);
+}
+
+/* The kernel takes the number of one write. */
+static bool limit_write(int fd, uint64_t uw)
+{
+    char text[32];
+    int length = snprintf(text, sizeof(text), "%" PRIu64 "\n", uw);
+    return pwrite(fd, text, (size_t)length, 0) == length;
+}
+
+static bool is_long_term(const char *folder, const char *name)
+{
+    char path[1024], text[32] = "";
+    snprintf(path, sizeof(path), "%s/%s/" LIMIT_NAME, folder, name);
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return false;
+    bool good = fgets(text, sizeof(text), file) != NULL && strncmp(text, "long_term", 9) == 0;
+    fclose(file);
+    return good;
+}
+
+static enum status package_limit(const char *folder, const char *name, uint64_t uw,
+                                 struct power_limit *limit, struct error *error)
+{
+    char path[1024];
+    if (!is_long_term(folder, name))
+        return error_set(error, ST_UNSUPPORTED, "%s/%s has no long-term limit", folder, name);
+    snprintf(path, sizeof(path), "%s/%s/" LIMIT_VALUE, folder, name);
+    struct power_limit_package *package = &limit->packages[limit->package_count];
+    package->fd = open(path, O_RDWR | O_CLOEXEC);
+    if (package->fd < 0)
+        return error_set(error, ST_IO, "%s: %s", path, strerror(errno));
+    bool known = limit_read(package->fd, &package->former_uw);
+    if (known && limit_write(package->fd, uw) && limit_read(package->fd, &package->set_uw)) {
+        limit->package_count++;
+        return ST_OK;
+    }
+    error_set(error, ST_IO, "%s: %s", path, errno != 0 ? strerror(errno) : "not a number");
+    close(package->fd);
+    return ST_IO;
+}
+
+enum status power_limit_set(const char *folder, uint32_t watts, struct power_limit *out,
+                            struct error *error)
+{
+    char names[ENERGY_PACKAGES_MAX][ENERGY_NAME_BYTES];
+    const uint32_t count = energy_packages(folder, names);
+    *out = (struct power_limit){.package_count = 0};
+    if (count == 0)
+        return error_set(error, ST_UNSUPPORTED, "%s has no CPU package", folder);
+    const uint64_t package_uw = (uint64_t)watts * MICROWATTS / count;
+    for (uint32_t i = 0; i < count; i++) {
+        enum status status = package_limit(folder, names[i], package_uw, out, error);
+        if (status != ST_OK) {
+            power_limit_restore(out);
+            return status;
+        }
+    }
+    return ST_OK;
+}
+
+void power_limit_restore(struct power_limit *limit)
+{
+    for (uint32_t i = 0; i < limit->package_count; i++) {
+        const struct power_limit_package *package = &limit->packages[i];
+        uint64_t now_uw;
+        if (limit_read(package->fd, &now_uw) && now_uw == package->set_uw)
+            limit_write(package->fd, package->former_uw);
+        close(package->fd);
+    }
+    *limit = (struct power_limit){.package_count = 0};
+}
