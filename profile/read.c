@@ -12,6 +12,7 @@
 
 /* A year in microseconds and an exabyte: a larger number is a mistake. */
 #define US_MAX    3.2e13
+#define WATTS_MAX 1e6
 #define BYTES_MAX 1e18
 /* Sums of LIMIT_LAYERS weights, and the KV of a billion blocks, do not overflow. */
 #define WEIGHTS_MAX 1e16
@@ -342,7 +343,7 @@ static bool device(struct reader *r, const json_t *object, const struct profile 
 {
     static const char known[] =
         "name kind host description threads ranks beside memory_bytes layers_alike "
-        "layers last_layer_prompt first last batch_us disturbed checks ";
+        "layers last_layer_prompt first last batch_us disturbed prompt_w token_w checks ";
     out->ranks = 1;
     if (!object_known(r, object, known) ||
         !text_at(r, object, "name", 1, out->name, sizeof(out->name)) ||
@@ -361,6 +362,10 @@ static bool device(struct reader *r, const json_t *object, const struct profile 
         !number_at(r, object, "batch_us", 0, US_MAX, &out->batch_us) ||
         !(json_object_get(object, "disturbed") == NULL ||
           number_at(r, object, "disturbed", 0, 1, &out->disturbed)) ||
+        !(json_object_get(object, "prompt_w") == NULL ||
+          number_at(r, object, "prompt_w", 0, WATTS_MAX, &out->prompt_w)) ||
+        !(json_object_get(object, "token_w") == NULL ||
+          number_at(r, object, "token_w", 0, WATTS_MAX, &out->token_w)) ||
         !checks(r, json_object_get(object, "checks"), out))
         return false;
     for (uint32_t i = 0; i < p->device_count; i++) {

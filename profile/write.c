@@ -90,6 +90,8 @@ static void device(FILE *file, const struct profile_device *d)
     curve(file, "first", &d->embedding);
     curve(file, "last", &d->vocabulary);
     fprintf(file, ",\n   \"batch_us\": %.9g, \"disturbed\": %.3g", d->batch_us, d->disturbed);
+    if (d->prompt_w > 0 && d->token_w > 0)
+        fprintf(file, ", \"prompt_w\": %.4g, \"token_w\": %.4g", d->prompt_w, d->token_w);
     checks(file, d);
     fprintf(file, "}");
 }

@@ -69,7 +69,7 @@ MAY_INCLUDE = {
                                  "tools/simulate/splitwise"},
     "tools/plan": FORMATS | {"scheduler", "tools/report", "tools/trace", "tools/partition", "tools/simulate"},
     "tools/replay": {"common", "tools/report", "tools/trace"},
-    "tools/profile": FORMATS | {"compute", "model", "transport", "machine/executor", "tools/report"},
+    "tools/profile": FORMATS | {"host", "compute", "model", "transport", "machine/executor", "tools/report"},
     "tools/doctor": FORMATS | {"compute", "transport", "tools/profile"},
     "bench": ALL,
     "tests": ALL,

@@ -38,7 +38,7 @@ static const char profile_example[] =
     "     \"spread\": 0},\n"
     "   \"first\": {\"rows\": [1], \"us\": [0.5]},\n"
     "   \"last\": {\"rows\": [1, 2], \"us\": [100, 110]},\n"
-    "   \"batch_us\": 3.25, \"disturbed\": 0.125,\n"
+    "   \"batch_us\": 3.25, \"disturbed\": 0.125, \"prompt_w\": 200, \"token_w\": 50.5,\n"
     "   \"checks\": [\n"
     "    {\"phase\": \"prompt\", \"rows\": 10, \"context\": 0, \"measured_us\": 160,"
     " \"sum_us\": 158.5}]},\n"

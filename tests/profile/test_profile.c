@@ -47,6 +47,7 @@ static void check_content(const struct profile *p)
     CHECK(strcmp(cpu->description, "two \"threads\"") == 0 && cpu->memory_bytes == 1000000);
     CHECK(cpu->check_count == 1 && cpu->checks[0].prompt && cpu->checks[0].predicted_us == 158.5);
     CHECK(near(cpu->layers[0].prompt.spread, 0.02) && cpu->disturbed == 0.125);
+    CHECK(cpu->prompt_w == 200 && cpu->token_w == 50.5);
     /* Equals any prompt's, because the file says nothing else. */
     CHECK(gpu->last_layer_prompt.us[0][0] == 4);
     CHECK(p->link_count == 3);

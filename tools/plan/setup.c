@@ -67,6 +67,8 @@ static enum status kind_add(const struct plan_options *options, const char *path
             return error_set(error, ST_USAGE, "--cores: %s: machines with ranks cannot share cores",
                              path);
     }
+    if (status == ST_OK && kind->hardware.power == 0)
+        kind->hardware.power = fmax(device->prompt_w, device->token_w);
     if (status == ST_OK)
         plan_profile_curve(inputs->profile, device, &kind->curve);
     return status;

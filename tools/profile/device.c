@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/device_name.h"
 #include "common/memory.h"
+#include "host/energy.h"
 #include "model/file/hyper_groups.h"
 #include "tools/profile/busy.h"
 #include "tools/profile/points.h"
@@ -28,6 +29,12 @@
 /* One round is enough if it took this share longer than all rounds should: the computer is busy. */
 #define LATE_SHARE_MAX 0.25
 
+/* What batches of one phase took. */
+struct energy_sum {
+    uint64_t uj;
+    int64_t us;
+};
+
 struct measuring {
     const struct profile_device_options *options;
     struct profile_step *step;
@@ -35,6 +42,8 @@ struct measuring {
     struct profile_ranks ranks;
     uint32_t plan_count;
     struct profile_plan plans[2]; /* Alone, and beside busy devices. */
+    struct energy energy;
+    struct energy_sum energy_sums[2][2]; /* [plan][0 = decode steps, 1 = prompts] */
     int64_t begin_us;
     double weight_done; /* Of this round. */
     double weight_all;
@@ -80,11 +89,13 @@ static void compute(struct profile_step *step, const struct profile_point *point
         profile_step_token(step, point->rows, point->context, out);
 }
 
-static void visit(struct measuring *m, struct profile_point *point)
+static void visit(struct measuring *m, uint32_t which, struct profile_point *point)
 {
+    struct energy_sum *sum = &m->energy_sums[which][point->prompt];
     struct profile_step_times unused = {0};
-    int64_t begin_us = clock_now_us(&clock_system);
     report(m, point);
+    const uint64_t begin_uj = energy_used_uj(&m->energy);
+    const int64_t begin_us = clock_now_us(&clock_system);
     /* Run once without measuring: caches and clock speeds are still set by another point, and a GPU
      * chooses kernels for a new shape. */
     if (profile_point_weight(point) < 100 || device_name_gpu(m->options->device, NULL))
@@ -94,16 +105,18 @@ static void visit(struct measuring *m, struct profile_point *point)
         if (clock_now_us(&clock_system) - begin_us > VISIT_US)
             break;
     }
+    sum->uj += energy_used_uj(&m->energy) - begin_uj;
+    sum->us += clock_now_us(&clock_system) - begin_us;
     m->weight_done += profile_point_weight(point);
 }
 
 static void visit_all(struct measuring *m, uint32_t point)
 {
-    visit(m, &m->plans[0].points[point]);
+    visit(m, 0, &m->plans[0].points[point]);
     if (m->plan_count == 1)
         return;
     profile_busy_resume(&m->beside, !m->plans[1].points[point].prompt);
-    visit(m, &m->plans[1].points[point]);
+    visit(m, 1, &m->plans[1].points[point]);
     profile_busy_pause(&m->beside);
 }
 
@@ -323,6 +336,11 @@ static enum status open_step(struct measuring *m, struct error *error)
     return status;
 }
 
+static double mean_w(const struct energy_sum *sum)
+{
+    return sum->us > 0 ? (double)sum->uj / (double)sum->us : 0;
+}
+
 static enum status device_add(struct measuring *m, uint32_t which, struct profile *p,
                               struct error *error)
 {
@@ -333,6 +351,8 @@ static enum status device_add(struct measuring *m, uint32_t which, struct profil
         return status;
     if (describe_device(m, d) != ST_OK)
         return error_set(error, ST_NO_MEMORY, "out of memory");
+    d->prompt_w = mean_w(&m->energy_sums[which][true]);
+    d->token_w = mean_w(&m->energy_sums[which][false]);
     p->device_count++;
     return profile_points_conclude(&m->plans[which], p, d) == ST_OK
                ? ST_OK
@@ -369,6 +389,8 @@ enum status profile_device_measure(const struct profile_device_options *options,
                           .plan_count = options->busy_devices > 0 ? 2 : 1,
                           .begin_us = clock_now_us(&clock_system)};
     struct profile_device unnamed = {.busy_devices = 0};
+    if (strcmp(options->device, "cpu") == 0)
+        energy_open(options->energy_folder, &m.energy);
     /* Fail before the measurement, not after it. */
     enum status status =
         p->device_count + m.plan_count <= PROFILE_DEVICES_MAX
@@ -376,6 +398,7 @@ enum status profile_device_measure(const struct profile_device_options *options,
             : error_set(error, ST_TOO_LARGE, "more than %d devices", PROFILE_DEVICES_MAX);
     if (status == ST_OK)
         status = devices_measure(&m, p, error);
+    energy_close(&m.energy);
     profile_busy_stop(&m.beside);
     profile_ranks_stop(&m.ranks);
     profile_step_close(m.step);

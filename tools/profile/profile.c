@@ -7,6 +7,7 @@
 #include "common/secret.h"
 #include "compute/compute.h"
 #include "config/config.h"
+#include "host/energy.h"
 #include "tools/profile/device.h"
 #include "tools/profile/link.h"
 #include "tools/profile/options.h"
@@ -146,6 +147,7 @@ static enum status measure_device(const struct profile_options *options, const s
                                                   .busy_devices = (uint32_t)options->busy_devices,
                                                   .budget_seconds = seconds,
                                                   .quick = options->quick,
+                                                  .energy_folder = ENERGY_FOLDER,
                                                   .progress = on_progress,
                                                   .self = progress};
     if (device.ranks > 1)

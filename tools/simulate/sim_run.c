@@ -73,6 +73,7 @@ static void batches_begin(struct run *r, uint32_t i)
     while (sim_machine_start(host->machine, r->now_s, steps_s, &work)) {
         if (sim_machine_in_flight(host->machine) == 1)
             host->busy_since_s = r->now_s;
+        host->latest_has_prompts = work.prompts;
         if (is_shared(r)) {
             sim_cores_batch_begin(&r->cores, i, r->now_s, &work);
             cores_changed(r);
@@ -97,6 +98,8 @@ static void batch_ends(struct run *r, uint32_t i)
             return;
     }
     r->totals->hosts[i].busy_s += r->now_s - host->busy_since_s;
+    if (host->latest_has_prompts)
+        r->totals->hosts[i].prompt_busy_s += r->now_s - host->busy_since_s;
     host->busy_since_s = r->now_s;
     sim_machine_batch_end(host->machine, r->now_s);
     if (!is_shared(r) && sim_machine_in_flight(host->machine) > 0)
@@ -217,4 +220,20 @@ enum status sim_run(const struct sim_run_options *options, struct sim_trace *tra
     event_heap_done(&r->events);
     free(r);
     return status;
+}
+
+bool sim_energy_j(const struct sim_hosts *hosts, const struct sim_run_totals *totals, double *out_j)
+{
+    *out_j = 0;
+    for (uint32_t i = 0; i < hosts->count; i++) {
+        const struct sim_cost *cost = &hosts->hosts[i].cost;
+        const struct sim_host_totals *t = &totals->hosts[i];
+        const struct profile_device *device = cost->devices[0];
+        if (device == NULL || cost->stage_count > 1 || device->prompt_w <= 0 ||
+            device->token_w <= 0)
+            return false;
+        *out_j += t->prompt_busy_s * device->prompt_w;
+        *out_j += (t->busy_s - t->prompt_busy_s) * device->token_w;
+    }
+    return true;
 }

@@ -44,6 +44,7 @@ struct sim_run_options {
 
 struct sim_host_totals {
     double busy_s;          /* Time with a batch in flight, without batches that a failure ended. */
+    double prompt_busy_s;   /* The part of busy_s in which the latest batch has prompt tokens. */
     uint64_t prompt_tokens; /* Prompt tokens that the machine computed. */
     uint64_t output_tokens; /* Tokens that the machine generated. */
     uint32_t failures;
@@ -75,5 +76,11 @@ struct sim_run_totals {
  * free slot for a prompt or a reservation. ST_IO: `events` cannot be written. ST_NO_MEMORY. */
 enum status sim_run(const struct sim_run_options *options, struct sim_trace *trace,
                     struct sim_report *report, struct sim_run_totals *out, struct error *error);
+
+/* Sets *out_j to the energy in joules that the CPU packages of all machines take while they
+ * compute, with the powers of the profile; each machine has a computer of its own. Returns false
+ * if a power is unknown, or if a machine has stages, which may share a computer. */
+bool sim_energy_j(const struct sim_hosts *hosts, const struct sim_run_totals *totals,
+                  double *out_j);
 
 #endif

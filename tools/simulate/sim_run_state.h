@@ -166,9 +166,10 @@ struct run_host {
     bool begin_pending;          /* The machine is in `pending`. */
     /* While a batch is in flight: begin of the time that is not yet in busy_s. */
     double busy_since_s;
-    double out_free_s; /* When the machine's link can send again. */
-    double in_free_s;  /* When the machine's link can receive again. */
-    uint32_t failures; /* Number of failures of the machine. */
+    bool latest_has_prompts; /* The batch that began last has prompt tokens. */
+    double out_free_s;       /* When the machine's link can send again. */
+    double in_free_s;        /* When the machine's link can receive again. */
+    uint32_t failures;       /* Number of failures of the machine. */
 };
 
 struct run {

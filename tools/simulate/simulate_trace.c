@@ -258,12 +258,29 @@ static void costs_print(const struct sim_hosts *hosts, FILE *out, const char *fo
         fprintf(out, format, hosts->count, cost, power);
 }
 
+/* Machines that share cores share the power that was measured, too. */
+static bool energy_find(const struct simulation *s, double *out_j)
+{
+    return !s->compat && s->options->cores == 0 && sim_energy_j(s->hosts, s->totals, out_j);
+}
+
+static uint64_t output_tokens(const struct simulation *s)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < s->hosts->count; i++)
+        sum += s->totals->hosts[i].output_tokens;
+    return sum;
+}
+
 static void json_print(const void *self, FILE *file)
 {
     const struct simulation *s = self;
     sim_report_json(s->report, file);
     fprintf(file, ",\"skipped_rows\":%llu", (unsigned long long)sim_trace_skipped(&s->trace));
     costs_print(s->hosts, file, ",\"machine_count\":%u,\"cost_per_hour\":%.9g,\"power\":%.9g");
+    double energy_j;
+    if (energy_find(s, &energy_j))
+        fprintf(file, ",\"energy_j\":%.9g", energy_j);
     if (!s->compat) {
         fprintf(file, ",\"moves\":%llu,\"copies\":%llu,\"copied_bytes\":%llu",
                 (unsigned long long)s->totals->moves, (unsigned long long)s->totals->copies,
@@ -307,6 +324,10 @@ static void results_print(const void *self, FILE *out)
         fprintf(out, "the tiers of the config (kv/tiers) were not simulated: give each as --tier, "
                      "with its measured times\n");
     costs_print(s->hosts, out, "%u machines: %.2f per hour, power %.1f\n");
+    double energy_j;
+    if (energy_find(s, &energy_j) && output_tokens(s) > 0)
+        fprintf(out, "computing takes %.4g kJ, %.3g J per output token\n", energy_j / 1e3,
+                energy_j / (double)output_tokens(s));
     if (sim_trace_skipped(&s->trace) > 0)
         fprintf(out, "%llu rows left out, the first: %s\n",
                 (unsigned long long)sim_trace_skipped(&s->trace),

@@ -121,10 +121,32 @@ static void hosts_with_equal_devices(void)
     CHECK(strcmp(hosts.hosts[0].cost.devices[0]->name, "cpu-2") == 0);
 }
 
+/* A prompt of 100 tokens and 2 decode steps, on machines whose powers are measured. */
+static void energy(void)
+{
+    struct error error = {""};
+    double joules;
+    profile_open(NULL, NULL);
+    CHECK(machine_add("prompt", CPU "}", &error) == ST_OK);
+    CHECK(machine_add("token", CPU "}", &error) == ST_OK);
+    transfer_s();
+    const struct sim_host_totals *p = &totals.hosts[0], *t = &totals.hosts[1];
+    CHECK(p->busy_s > 0 && p->prompt_busy_s == p->busy_s);
+    CHECK(t->busy_s > 0 && t->prompt_busy_s == 0);
+    CHECK(sim_energy_j(&hosts, &totals, &joules));
+    CHECK(fabs(joules - (p->busy_s * 200 + t->busy_s * 50.5)) < 1e-12);
+    profile_open(", \"token_w\": 50.5", "");
+    CHECK(machine_add("prompt", CPU "}", &error) == ST_OK);
+    CHECK(machine_add("token", CPU "}", &error) == ST_OK);
+    transfer_s();
+    CHECK(!sim_energy_j(&hosts, &totals, &joules));
+}
+
 int main(void)
 {
     CHECK(mkdtemp(scratch) != NULL);
     hardware();
+    energy();
     hosts_with_equal_devices();
     sim_hosts_done(&hosts);
     CHECK(remove(scratch_path("hw.json")) == 0 && remove(scratch_path("trace.csv")) == 0 &&
