@@ -50,7 +50,7 @@ struct config_machine {
     /* Value of UCX_NET_DEVICES for this machine; empty = the value of transport.ucx_devices. */
     char ucx_devices[128];
     uint32_t nice;          /* Unix nice value of the machine's processes. */
-    uint32_t power_limit_w; /* Watts of the CPU packages of the machine's host; 0 = no limit. */
+    uint32_t power_limit_w; /* Limit of the GPU, or of the host's CPU packages; 0 = none. */
 };
 
 /* The section `kv`. */
@@ -236,6 +236,12 @@ struct config_stages {
     /* In the order of layers. Replicas of a stage are neighbours; ranks of a replica, too. */
     struct config_stage stages[LIMIT_STAGE_PROCESSES];
 };
+
+/* Whether the machine has several processes: stages or ranks. */
+static inline bool config_has_stages(const struct config_machine *machine)
+{
+    return machine->stages[0] != 0 || machine->tensor_parallel > 1;
+}
 
 /* Stores the stage processes of a machine. Needs a config that config_check has accepted. */
 void config_stages(const struct config_machine *machine, struct config_stages *out);

@@ -276,8 +276,8 @@ const struct config_key config_keys[] = {
      .help = "Unix nice value. The default lets prompt machines go first on shared cores."},
     {"machines/NAME/power_limit_w", CONFIG_WHOLE, MACHINE_FIELD(power_limit_w), 0, 100000,
      .default_words = "0", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Most watts of all CPU packages of the machine's host together, while the machine "
-             "runs (operation.md). 0 = no limit."},
+     .help = "Most watts of the machine's GPU, or of all CPU packages of its host together, while "
+             "the machine runs (operation.md). 0 = no limit."},
 
     /* A CPU gains nothing from more tokens (docs/performance.md), and all prompts of a batch wait
      * for its last token. */

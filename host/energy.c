@@ -104,8 +104,27 @@ void energy_open(const char *folder, struct energy *out)
     }
 }
 
+void energy_open_gpu(const char *device, struct energy *out)
+{
+    struct error ignored;
+    *out = (struct energy){.package_count = 0};
+    if (nvml_open(device, &out->gpu, &ignored) != ST_OK ||
+        !nvml_energy_uj(&out->gpu, &out->gpu_latest_uj))
+        energy_close(out);
+}
+
+bool energy_known(const struct energy *e)
+{
+    return e->package_count > 0 || e->gpu.device != NULL;
+}
+
 uint64_t energy_used_uj(struct energy *e)
 {
+    uint64_t gpu_uj;
+    if (nvml_energy_uj(&e->gpu, &gpu_uj)) {
+        e->used_uj += gpu_uj > e->gpu_latest_uj ? gpu_uj - e->gpu_latest_uj : 0;
+        e->gpu_latest_uj = gpu_uj;
+    }
     for (uint32_t i = 0; i < e->package_count; i++) {
         struct energy_package *package = &e->packages[i];
         uint64_t now_uj;
@@ -123,5 +142,6 @@ void energy_close(struct energy *e)
 {
     for (uint32_t i = 0; i < e->package_count; i++)
         close(e->packages[i].fd);
+    nvml_close(&e->gpu);
     *e = (struct energy){.package_count = 0};
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #define MICROWATTS  1000000u
+#define MILLIWATTS  1000u
 #define LIMIT_NAME  "constraint_0_name" /* "long_term" on all CPUs with RAPL. */
 #define LIMIT_VALUE "constraint_0_power_limit_uw"
 
@@ -84,8 +85,29 @@ enum status power_limit_set(const char *folder, uint32_t watts, struct power_lim
     return ST_OK;
 }
 
+enum status power_limit_set_gpu(const char *device, uint32_t watts, struct power_limit *out,
+                                struct error *error)
+{
+    *out = (struct power_limit){.package_count = 0};
+    enum status status = nvml_open(device, &out->gpu, error);
+    if (status == ST_OK && !nvml_limit_mw(&out->gpu, &out->gpu_former_mw))
+        status = error_set(error, ST_UNSUPPORTED, "%s has no power limit", device);
+    if (status == ST_OK)
+        status = nvml_limit_set(&out->gpu, watts * MILLIWATTS, error);
+    if (status == ST_OK && !nvml_limit_mw(&out->gpu, &out->gpu_set_mw))
+        status = error_set(error, ST_IO, "%s: its power limit cannot be read", device);
+    if (status != ST_OK)
+        nvml_close(&out->gpu);
+    return status;
+}
+
 void power_limit_restore(struct power_limit *limit)
 {
+    struct error ignored;
+    uint32_t now_mw;
+    if (nvml_limit_mw(&limit->gpu, &now_mw) && now_mw == limit->gpu_set_mw)
+        nvml_limit_set(&limit->gpu, limit->gpu_former_mw, &ignored);
+    nvml_close(&limit->gpu);
     for (uint32_t i = 0; i < limit->package_count; i++) {
         const struct power_limit_package *package = &limit->packages[i];
         uint64_t now_uw;

@@ -94,7 +94,7 @@ static void send_stats(struct machine *m)
         return;
     struct message_stats stats;
     stats_make(m, &stats);
-    m->energy_due_us = m->energy.package_count > 0 ? m->now_us + ENERGY_INTERVAL_US : INT64_MAX;
+    m->energy_due_us = energy_known(&m->energy) ? m->now_us + ENERGY_INTERVAL_US : INT64_MAX;
     machine_gateways_report(m, &stats);
     machine_prefixes_report(m);
 }

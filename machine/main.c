@@ -187,17 +187,23 @@ static void step_back(uint32_t by)
         log_warn("nice %u: %s", by, strerror(errno));
 }
 
-/* Limits the power of the CPUs as the config says. A machine serves without the limit, too. */
+/* Limits the power of the CPUs, or of the GPU, as the config says. A machine serves without the
+ * limit, too. */
 static void power_limit_begin(const struct config_machine *entry, struct power_limit *out)
 {
     struct error error;
     if (entry->power_limit_w == 0)
         return;
-    if (strcmp(entry->device, "cpu") != 0)
-        error_set(&error, ST_UNSUPPORTED, "only the power of CPUs can be limited yet");
-    else if (power_limit_set(ENERGY_FOLDER, entry->power_limit_w, out, &error) == ST_OK)
-        log_info("the CPUs of this computer are limited to %u W", entry->power_limit_w);
-    if (out->package_count == 0)
+    const bool cpu = strcmp(entry->device, "cpu") == 0;
+    enum status status =
+        cpu ? power_limit_set(ENERGY_FOLDER, entry->power_limit_w, out, &error)
+        : config_has_stages(entry)
+            ? error_set(&error, ST_UNSUPPORTED, "not yet for GPUs of several stages or ranks")
+            : power_limit_set_gpu(entry->device, entry->power_limit_w, out, &error);
+    if (status == ST_OK)
+        log_info("%s limited to %u W", cpu ? "the CPUs of this computer are" : entry->device,
+                 entry->power_limit_w);
+    else
         log_warn("machines/%s/power_limit_w = %u: the power is not limited: %s", entry->name,
                  entry->power_limit_w, error.text);
 }

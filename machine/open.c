@@ -282,6 +282,8 @@ enum status machine_open(const struct machine_options *options, struct machine *
     m->now_us = clock_now_us(options->clock);
     if (strcmp(m->config_entry->device, "cpu") == 0)
         energy_open(ENERGY_FOLDER, &m->energy);
+    else if (!config_has_stages(m->config_entry)) /* Each stage has a GPU of its own. */
+        energy_open_gpu(m->config_entry->device, &m->energy);
     enum status status = open_all(m, error);
     if (status != ST_OK) {
         machine_close(m);

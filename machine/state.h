@@ -104,7 +104,7 @@ struct machine {
     struct sched_paths prompt_paths; /* Gives the path of the next prompt. */
     struct sched_paths token_paths;  /* Gives the path of the next reservation. */
     struct transport *transport;
-    struct energy energy;              /* Of this computer's CPUs; a GPU machine: unknown. */
+    struct energy energy;              /* Of this computer's CPUs, or of the machine's GPU. */
     struct kv_pool *kv;                /* The block pool. */
     struct kv_prefix *prefix;          /* NULL = off. */
     struct machine_prefixes *prefixes; /* NULL = off. */

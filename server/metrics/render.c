@@ -413,9 +413,9 @@ static void energy_render(struct text *out, const struct metrics *m)
 {
     static const char family[] = "cleave_machine_energy_joules_total";
     metrics_family(out, family, "counter",
-                   "Energy of all CPU packages of a CPU machine's computer, by RAPL, since the "
-                   "machine's start. Machines of one computer each report all of it. Machines "
-                   "that cannot read a meter report nothing.");
+                   "Energy since a machine's start: of its GPU (NVML), or of all CPU packages of "
+                   "its computer (RAPL), which each machine of the computer reports. Machines "
+                   "without a meter report nothing.");
     for (uint32_t i = 0; i < m->fleet->count; i++) {
         if (!m->machines[i].counters_known)
             continue;
