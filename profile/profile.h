@@ -96,8 +96,8 @@ struct profile_device {
     struct profile_curve embedding;  /* Reading the embedding matrix, by tokens. */
     struct profile_curve vocabulary; /* Vocabulary matrix and sampling, by sampled rows. */
     double batch_us;                 /* Time of a batch before the device begins to compute. */
-    /* Mean power in watts of all CPU packages of the host during batches with prompts, and during
-     * decode steps; 0 = unknown. */
+    /* Mean power in watts of the GPU, or of all CPU packages of the host, during batches with
+     * prompts, and during decode steps; 0 = unknown. */
     double prompt_w, token_w;
     /* Share (0 to 1) of the measurements during which other processes used the cores. */
     double disturbed;

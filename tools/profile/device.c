@@ -391,6 +391,8 @@ enum status profile_device_measure(const struct profile_device_options *options,
     struct profile_device unnamed = {.busy_devices = 0};
     if (strcmp(options->device, "cpu") == 0)
         energy_open(options->energy_folder, &m.energy);
+    else if (options->ranks == 1 && device_name_gpu(options->device, NULL))
+        energy_open_gpu(options->device, &m.energy);
     /* Fail before the measurement, not after it. */
     enum status status =
         p->device_count + m.plan_count <= PROFILE_DEVICES_MAX

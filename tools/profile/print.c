@@ -95,7 +95,8 @@ static void device_print(const struct profile *p, const struct profile_device *d
     disturbed_print(d, file);
     if (d->prompt_w > 0 && d->token_w > 0)
         fprintf(file,
-                "All CPU packages of the host take %.0f W with prompts, %.0f W with steps.\n\n",
+                "Power (of the GPU, or of all CPU packages): %.0f W with prompts, %.0f W with "
+                "steps.\n\n",
                 d->prompt_w, d->token_w);
     checks_print(d, file);
     fprintf(file, "\n");

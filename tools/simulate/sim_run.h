@@ -77,7 +77,7 @@ struct sim_run_totals {
 enum status sim_run(const struct sim_run_options *options, struct sim_trace *trace,
                     struct sim_report *report, struct sim_run_totals *out, struct error *error);
 
-/* Sets *out_j to the energy in joules that the CPU packages of all machines take while they
+/* Sets *out_j to the energy in joules that the CPUs or GPUs of all machines take while they
  * compute, with the powers of the profile; each machine has a computer of its own. Returns false
  * if a power is unknown, or if a machine has stages, which may share a computer. */
 bool sim_energy_j(const struct sim_hosts *hosts, const struct sim_run_totals *totals,
