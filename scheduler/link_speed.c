@@ -5,6 +5,20 @@
 
 #define US_PER_S          1e6
 #define ERROR_PERCENT_MAX 1000
+#define FIXED_US_MIN      0.001 /* A smaller fixed part is a rounding error. */
+
+/* A line without a fixed part goes through the origin, with the least squares. rates_line_fit takes
+ * the line through the mean instead, and as errors count as parts of the time, small transfers would
+ * have nearly all weight in the mean: a buffer that takes 25 KB at once would hide that the link is
+ * slow. */
+static void line_fit(const struct rates_line *line, double *fixed_us_out, double *byte_us_out)
+{
+    rates_line_fit(line, fixed_us_out, byte_us_out);
+    if (*fixed_us_out < FIXED_US_MIN) {
+        *fixed_us_out = 0;
+        *byte_us_out = line->rows_us / line->rows_rows;
+    }
+}
 
 void link_speed_add(struct link_speed *speed, uint64_t bytes, uint64_t us)
 {
@@ -13,7 +27,7 @@ void link_speed_add(struct link_speed *speed, uint64_t bytes, uint64_t us)
         return;
     if (speed->transfers > 0) {
         double fixed_us, byte_us;
-        rates_line_fit(&speed->line, &fixed_us, &byte_us);
+        line_fit(&speed->line, &fixed_us, &byte_us);
         const double expected_us = fmax(fixed_us + byte_us * (double)bytes, 1);
         speed->log_error +=
             (fabs(log(took_us / expected_us)) - speed->log_error) / (double)speed->transfers;
@@ -31,7 +45,7 @@ struct link_estimate link_speed_estimate(const struct link_speed *speed)
     if (speed->transfers == 0)
         return (struct link_estimate){.bytes_per_s = 0};
     double fixed_us, byte_us;
-    rates_line_fit(&speed->line, &fixed_us, &byte_us);
+    line_fit(&speed->line, &fixed_us, &byte_us);
     const double rate =
         byte_us * speed->fastest_bytes_per_us > 1 ? 1 / byte_us : speed->fastest_bytes_per_us;
     return (struct link_estimate){

@@ -32,8 +32,24 @@ static void check(const struct link_speed *speed, double latency_us, double byte
            (unsigned long long)found.bytes_per_s, latency_us, bytes_per_us * 1e6);
 }
 
+/* 1 Gbit/s with a buffer that takes a small transfer at once: found on a link that tc limited, whose
+ * estimate was 1.5 times too high. */
+static void test_buffer(void)
+{
+    struct link_speed speed = {.transfers = 0};
+    for (uint32_t i = 0; i < 20; i++)
+        link_speed_add(&speed, 40000000 + i * 20000000, 360000 + i * 180000);
+    link_speed_add(&speed, 24960, 151);
+    for (uint32_t i = 0; i < 12; i++) {
+        const double found = (double)link_speed_estimate(&speed).bytes_per_s;
+        CHECKF(found > 0.95 * 111e6 && found < 1.05 * 111e6, "%.0f bytes/s", found);
+        link_speed_add(&speed, 40000000 + i * 10000000, 360000 + i * 90000);
+    }
+}
+
 int main(void)
 {
+    test_buffer();
     struct link_speed speed = {.transfers = 0};
     CHECK(link_speed_estimate(&speed).bytes_per_s == 0);
     link_speed_add(&speed, 0, 5);
