@@ -115,7 +115,7 @@ struct sched_event sched_rates_event(const struct config *config, const struct s
             rates, config->scheduler.prompt_batch_tokens / RATES_BATCH_PART),
         .output_tokens_per_s = sched_rates_output_tokens_per_s(
             rates, config->scheduler.batch_sequences_max, config->slo.tbt_ms * 1000ll),
-        .step = sched_rates_step(rates),
+        .step = sched_rates_step_guess(rates),
     };
 }
 

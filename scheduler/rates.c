@@ -116,6 +116,15 @@ struct sched_step_time sched_rates_step(const struct sched_rates *rates)
     return (struct sched_step_time){.fixed_ns = ns_of(fixed), .row_ns = ns_of(per_row)};
 }
 
+struct sched_step_time sched_rates_step_guess(const struct sched_rates *rates)
+{
+    struct sched_step_time step = sched_rates_step(rates);
+    if (step.fixed_ns == 0 && step.row_ns > 0)
+        step =
+            (struct sched_step_time){.fixed_ns = ns_of(rates->decodes.us / rates->decodes.weight)};
+    return step;
+}
+
 uint32_t sched_rates_output_tokens_per_s(const struct sched_rates *rates, uint32_t rows_max,
                                          int64_t tbt_us)
 {

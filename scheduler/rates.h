@@ -59,7 +59,12 @@ uint32_t sched_rates_prompt_tokens_per_s(const struct sched_rates *rates, uint32
  * yet. */
 uint32_t sched_rates_output_tokens_per_s(const struct sched_rates *rates, uint32_t rows_max,
                                          int64_t tbt_us);
-/* Returns the time of a decode batch; all zeros = not known yet. */
+/* Returns the time of a decode batch; all zeros = not known yet. fixed_ns is 0 if the measured
+ * batches hardly differ in size. */
 struct sched_step_time sched_rates_step(const struct sched_rates *rates);
+/* Does what sched_rates_step does, but takes batches of all sizes for equally long if the measured
+ * ones hardly differ in size. A scheduler that took their time for proportional would give a machine
+ * that has only decoded single answers no second answer, and would never learn better. */
+struct sched_step_time sched_rates_step_guess(const struct sched_rates *rates);
 
 #endif

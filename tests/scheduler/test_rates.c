@@ -60,6 +60,9 @@ int main(void)
     for (int i = 0; i < 100; i++)
         decodes(&same, 4, 8000, 500);
     CHECK(NEAR(sched_rates_output_tokens_per_s(&same, 256, 50000), 4 / 0.01));
+    CHECK(sched_rates_step(&same).fixed_ns == 0);
+    struct sched_step_time guess = sched_rates_step_guess(&same);
+    CHECK(NEAR(guess.fixed_ns, sched_rates_step(&same).row_ns * 4.0) && guess.row_ns == 0);
 
     /* 20 ms + 0.1 ms × rows. Two machines that computed other sizes have the same rate. */
     struct sched_rates shorts = {0}, longs = {0};
@@ -79,7 +82,7 @@ int main(void)
         sched_rates_decodes_add(&odd, UINT64_MAX - i, i * i, UINT64_MAX >> (i + 5) % 64);
         CHECK(sched_rates_prompt_tokens_per_s(&odd, 256) >= 1);
         CHECK(i == 0 || sched_rates_output_tokens_per_s(&odd, 256, 50000) >= 1);
-        (void)sched_rates_step(&odd);
+        (void)sched_rates_step_guess(&odd);
     }
     return 0;
 }
