@@ -6,8 +6,9 @@ For each form: a cluster serves --seconds of Poisson arrivals (`cleave replay`),
 are killed at the same random times in both; the mean time until the gateway has a machine back is measured, and is the
 simulation's --repair. The quantiles are those of all rounds together.
 
-usage: bench_predict.py --profile FILE [--seconds S] [--rounds N] [--load SHARE] [--between OPTIONS] [--lengths FACTOR] [--only NAME;…]
-                        [--wait LAYER+ROW] [--keep FOLDER] [--build FOLDER]
+usage: bench_predict.py --profile FILE [--seconds S] [--rounds N] [--load SHARE] [--between OPTIONS]
+                        [--lengths FACTOR] [--only NAME;…] [--wait LAYER+ROW] [--keep FOLDER]
+                        [--build FOLDER]
   The profile needs the threads 1 and all cores, and measurements beside another device:
   cleave profile --threads 1 --threads 2 --beside 1, and for the form with ranks, which add themselves to it:
   cleave profile --threads 2 --ranks 2 --no-links --add profile.json

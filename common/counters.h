@@ -115,7 +115,10 @@
     TIER_FIELDS(X, tier_file)                                                                      \
     TIER_FIELDS(X, tier_store)                                                                     \
     TIER_FIELDS(X, tier_memory)                                                                    \
-    X(64, energy_uj, COUNTER, HIDDEN, 1, "", "cleave_machine_energy_joules_total; 0 = unknown.")
+    X(64, energy_uj, COUNTER, METERS, 1e-6, "cleave_machine_energy_joules_total",                  \
+      "Energy since a machine's start: of its GPU (NVML), or of all CPU packages of its computer " \
+      "(RAPL), which each machine of the computer reports. Machines without a meter report "       \
+      "nothing.")
 
 /* The line of the accepted tokens at one position of their drafts; position 0 is the first drafted
  * token. */

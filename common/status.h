@@ -35,7 +35,7 @@ struct error {
 };
 
 /* Copies `string` to `out` (`capacity` > 0 bytes, NUL-terminated) with each control character of
- * ASCII or Unicode as \\xNN, because the names and values of peers and files must not end a line or
+ * ASCII or Unicode as \xNN, because the names and values of peers and files must not end a line or
  * control a terminal. What does not fit is left out. Returns the bytes written, without the NUL. */
 size_t controls_escape(const char *string, char *out, size_t capacity);
 

@@ -24,14 +24,18 @@ static bool read_text(int fd, char *text, size_t capacity)
     return bytes > 0;
 }
 
-static bool read_number(int fd, uint64_t *out)
+bool energy_number_read(int fd, uint64_t *out)
 {
     char text[32], *end;
-    if (!read_text(fd, text, sizeof(text)) || text[0] < '0' || text[0] > '9')
-        return false;
     errno = 0;
-    *out = strtoull(text, &end, 10);
-    return errno == 0 && (*end == '\n' || *end == 0);
+    bool found = read_text(fd, text, sizeof(text)) && text[0] >= '0' && text[0] <= '9';
+    if (found) {
+        *out = strtoull(text, &end, 10);
+        found = errno == 0 && (*end == '\n' || *end == 0);
+    }
+    if (!found && errno == 0)
+        errno = EINVAL;
+    return found;
 }
 
 static int open_file(const char *folder, const char *package, const char *file)
@@ -77,13 +81,13 @@ uint32_t energy_packages(const char *folder, char names[ENERGY_PACKAGES_MAX][ENE
 static bool package_open(const char *folder, const char *name, struct energy_package *out)
 {
     int range = open_file(folder, name, "max_energy_range_uj");
-    bool good = read_number(range, &out->greatest_uj);
+    bool good = energy_number_read(range, &out->greatest_uj);
     if (range >= 0)
         close(range);
     if (!good)
         return false;
     out->fd = open_file(folder, name, "energy_uj");
-    if (read_number(out->fd, &out->latest_uj) && out->latest_uj <= out->greatest_uj)
+    if (energy_number_read(out->fd, &out->latest_uj) && out->latest_uj <= out->greatest_uj)
         return true;
     if (out->fd >= 0)
         close(out->fd);
@@ -128,7 +132,7 @@ uint64_t energy_used_uj(struct energy *e)
     for (uint32_t i = 0; i < e->package_count; i++) {
         struct energy_package *package = &e->packages[i];
         uint64_t now_uj;
-        if (!read_number(package->fd, &now_uj) || now_uj > package->greatest_uj)
+        if (!energy_number_read(package->fd, &now_uj) || now_uj > package->greatest_uj)
             continue;
         e->used_uj += now_uj - package->latest_uj;
         if (now_uj < package->latest_uj)

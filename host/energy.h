@@ -31,6 +31,9 @@ struct energy {
     uint64_t used_uj;       /* From energy_open or energy_open_gpu to the latest reading. */
 };
 
+/* Reads a file that holds one number, from its beginning. Returns false, with errno, if the file
+ * cannot be read or holds something else (EINVAL). */
+bool energy_number_read(int fd, uint64_t *out);
 /* Writes the names of the folders of the CPU packages in `folder`, such as "intel-rapl:0", to
  * `names`, in any order. Returns their number; 0 = there are none, or too many. */
 uint32_t energy_packages(const char *folder, char names[ENERGY_PACKAGES_MAX][ENERGY_NAME_BYTES]);

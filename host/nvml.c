@@ -89,13 +89,11 @@ static bool numbers_agree(const struct functions *f)
     return true;
 }
 
+/* `entry`: a number, or a UUID. */
 static enum status device_find(struct nvml *n, const struct functions *f, const char *device,
-                               struct error *error)
+                               const char *entry, struct error *error)
 {
-    char entry[VISIBLE_BYTES], *end;
-    uint32_t number;
-    if (!device_name_gpu(device, &number) || !visible_entry(number, entry))
-        return error_set(error, ST_NOT_FOUND, "%s is no visible GPU", device);
+    char *end;
     unsigned long index = strtoul(entry, &end, 10);
     const bool by_number = end != entry && *end == 0;
     if (by_number && !numbers_agree(f))
@@ -112,7 +110,12 @@ static enum status device_find(struct nvml *n, const struct functions *f, const 
 enum status nvml_open(const char *device, struct nvml *out, struct error *error)
 {
     struct functions f;
-    *out = (struct nvml){.library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL)};
+    char entry[VISIBLE_BYTES];
+    uint32_t number;
+    *out = (struct nvml){.library = NULL};
+    if (!device_name_gpu(device, &number) || !visible_entry(number, entry))
+        return error_set(error, ST_NOT_FOUND, "%s is no visible GPU", device);
+    out->library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (out->library == NULL)
         return error_set(error, ST_NOT_FOUND, "there is no %s", LIBRARY);
     if (!functions_load(out, &f))
@@ -120,7 +123,7 @@ enum status nvml_open(const char *device, struct nvml *out, struct error *error)
     int code = f.init();
     if (code != 0)
         return error_set(error, ST_NOT_FOUND, "%s: %s", LIBRARY, out->error_text(code));
-    return device_find(out, &f, device, error);
+    return device_find(out, &f, device, entry, error);
 }
 
 bool nvml_energy_uj(struct nvml *n, uint64_t *out_uj)

@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,16 +13,6 @@
 #define MILLIWATTS  1000u
 #define LIMIT_NAME  "constraint_0_name" /* "long_term" on all CPUs with RAPL. */
 #define LIMIT_VALUE "constraint_0_power_limit_uw"
-
-static bool limit_read(int fd, uint64_t *out_uw)
-{
-    char text[32], *end;
-    ssize_t bytes = pread(fd, text, sizeof(text) - 1, 0);
-    text[bytes > 0 ? bytes : 0] = 0;
-    errno = 0;
-    *out_uw = strtoull(text, &end, 10);
-    return bytes > 0 && end != text && errno == 0 && (*end == '\n' || *end == 0);
-}
 
 /* The kernel takes the number of one write. */
 static bool limit_write(int fd, uint64_t uw)
@@ -56,12 +45,15 @@ static enum status package_limit(const char *folder, const char *name, uint64_t 
     package->fd = open(path, O_RDWR | O_CLOEXEC);
     if (package->fd < 0)
         return error_set(error, ST_IO, "%s: %s", path, strerror(errno));
-    bool known = limit_read(package->fd, &package->former_uw);
-    if (known && limit_write(package->fd, uw) && limit_read(package->fd, &package->set_uw)) {
+    bool known = energy_number_read(package->fd, &package->former_uw);
+    if (known && limit_write(package->fd, uw) &&
+        energy_number_read(package->fd, &package->set_uw)) {
         limit->package_count++;
         return ST_OK;
     }
-    error_set(error, ST_IO, "%s: %s", path, errno != 0 ? strerror(errno) : "not a number");
+    error_set(error, ST_IO, "%s: %s", path, strerror(errno));
+    if (known)
+        limit_write(package->fd, package->former_uw);
     close(package->fd);
     return ST_IO;
 }
@@ -96,8 +88,12 @@ enum status power_limit_set_gpu(const char *device, uint32_t watts, struct power
         status = nvml_limit_set(&out->gpu, watts * MILLIWATTS, error);
     if (status == ST_OK && !nvml_limit_mw(&out->gpu, &out->gpu_set_mw))
         status = error_set(error, ST_IO, "%s: its power limit cannot be read", device);
-    if (status != ST_OK)
+    if (status != ST_OK) {
+        struct error ignored;
+        if (out->gpu_former_mw > 0)
+            nvml_limit_set(&out->gpu, out->gpu_former_mw, &ignored);
         nvml_close(&out->gpu);
+    }
     return status;
 }
 
@@ -111,7 +107,7 @@ void power_limit_restore(struct power_limit *limit)
     for (uint32_t i = 0; i < limit->package_count; i++) {
         const struct power_limit_package *package = &limit->packages[i];
         uint64_t now_uw;
-        if (limit_read(package->fd, &now_uw) && now_uw == package->set_uw)
+        if (energy_number_read(package->fd, &now_uw) && now_uw == package->set_uw)
             limit_write(package->fd, package->former_uw);
         close(package->fd);
     }

@@ -195,11 +195,13 @@ static void power_limit_begin(const struct config_machine *entry, struct power_l
     if (entry->power_limit_w == 0)
         return;
     const bool cpu = strcmp(entry->device, "cpu") == 0;
-    enum status status =
-        cpu ? power_limit_set(ENERGY_FOLDER, entry->power_limit_w, out, &error)
-        : config_has_stages(entry)
-            ? error_set(&error, ST_UNSUPPORTED, "not yet for GPUs of several stages or ranks")
-            : power_limit_set_gpu(entry->device, entry->power_limit_w, out, &error);
+    enum status status;
+    if (cpu)
+        status = power_limit_set(ENERGY_FOLDER, entry->power_limit_w, out, &error);
+    else if (config_has_stages(entry))
+        status = error_set(&error, ST_UNSUPPORTED, "GPUs of stages and ranks have no limit yet");
+    else
+        status = power_limit_set_gpu(entry->device, entry->power_limit_w, out, &error);
     if (status == ST_OK)
         log_info("%s limited to %u W", cpu ? "the CPUs of this computer are" : entry->device,
                  entry->power_limit_w);

@@ -19,8 +19,8 @@
 
 /* Retry-After of a server that stops: after this time its successor is up. */
 #define DRAIN_RETRY_S 5
-/* A refused request's body is read and dropped up to this size. Beyond it the connection closes, and
- * a client that sends before it reads may miss the answer. */
+/* If a request is refused by its headers, a body of at most this size is read and dropped. With a
+ * larger one the connection closes, and a client that sends before it reads may miss the answer. */
 #define DROPPED_BYTES_MAX 65536
 
 /* --- watching the sockets of requests that wait --- */

@@ -87,6 +87,7 @@ enum metrics_group {
     METRICS_GROUP_SENT,
     METRICS_GROUP_TRANSFERS,
     METRICS_GROUP_COPIES,
+    METRICS_GROUP_METERS,   /* Of machines; 0 = unknown: no sample. */
     METRICS_GROUP_REQUESTS, /* Labelled as vLLM does. */
     METRICS_GROUP_ROUTING,
     METRICS_GROUP_EVENTS,      /* Only with an event log. */

@@ -382,7 +382,9 @@ static void machine_group_render(struct text *out, const struct metrics *m,
             if (!metrics_value_known(&m->machines[i], row->type))
                 continue;
             struct message_stats stats = metrics_counters(m, i);
-            metrics_machine_sample(out, m, row->family, i, metrics_row_value(row, &stats));
+            const double value = metrics_row_value(row, &stats);
+            if (value != 0 || group != METRICS_GROUP_METERS)
+                metrics_machine_sample(out, m, row->family, i, value);
         }
     }
 }
@@ -406,22 +408,6 @@ static void busy_render(struct text *out, const struct metrics *m)
             metrics_value_add(out, (double)(token ? stats.token_batch_us : stats.prompt_batch_us) *
                                        1e-6);
         }
-    }
-}
-
-static void energy_render(struct text *out, const struct metrics *m)
-{
-    static const char family[] = "cleave_machine_energy_joules_total";
-    metrics_family(out, family, "counter",
-                   "Energy since a machine's start: of its GPU (NVML), or of all CPU packages of "
-                   "its computer (RAPL), which each machine of the computer reports. Machines "
-                   "without a meter report nothing.");
-    for (uint32_t i = 0; i < m->fleet->count; i++) {
-        if (!m->machines[i].counters_known)
-            continue;
-        struct message_stats stats = metrics_counters(m, i);
-        if (stats.energy_uj > 0)
-            metrics_machine_sample(out, m, family, i, (double)stats.energy_uj * 1e-6);
     }
 }
 
@@ -468,10 +454,9 @@ static void machines_render(struct text *out, const struct metrics *m)
             metrics_machine_sample(out, m, "cleave_pool_moves_total", i,
                                    (double)m->machines[i].moves);
     lives_render(out, m);
-    for (int group = METRICS_GROUP_LOAD; group <= METRICS_GROUP_COPIES; group++)
+    for (int group = METRICS_GROUP_LOAD; group <= METRICS_GROUP_METERS; group++)
         machine_group_render(out, m, (enum metrics_group)group);
     busy_render(out, m);
-    energy_render(out, m);
 }
 
 static void transfers_render(struct text *out, const struct metrics *m)

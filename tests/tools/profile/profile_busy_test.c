@@ -6,28 +6,13 @@
 #include "tools/profile/busy.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define DEVICE       "wait:200000+1" /* So slow that the processes' start-up does not matter. */
 #define TEST_LIMIT_S 300
-
-static struct model_file *model_open_small(void)
-{
-    char path[] = "/tmp/cleave-test-beside-XXXXXX";
-    struct synthetic s = synthetic_default();
-    struct model_file *file;
-    struct error error;
-    size_t bytes;
-    uint8_t *image = synthetic_image(&s, &bytes);
-    int fd = mkstemp(path);
-    CHECK(fd >= 0 && write(fd, image, bytes) == (ssize_t)bytes && close(fd) == 0);
-    CHECKF(model_file_open(path, &file, &error) == ST_OK, "%s", error.text);
-    unlink(path);
-    free(image);
-    return file;
-}
 
 /* missing 0 = all requested processes report. */
 static void check_start(const struct model_file *file, uint32_t count, uint32_t missing)
@@ -49,10 +34,13 @@ static void check_start(const struct model_file *file, uint32_t count, uint32_t 
 int main(void)
 {
     alarm(TEST_LIMIT_S);
-    struct model_file *file = model_open_small();
+    struct synthetic s = synthetic_default();
+    uint8_t *image;
+    struct model_file *file = synthetic_open(&s, "small", &image);
     check_start(file, 0, 0);
     check_start(file, 3, 0);
     check_start(file, PROFILE_BUSY_MAX, 1);
     model_file_close(file);
+    free(image);
     return 0;
 }

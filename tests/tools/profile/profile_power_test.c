@@ -1,7 +1,7 @@
 /* Goal: a profile has the mean power of the CPUs if there is a meter, and none if there is no meter.
  * Method: the CPU backend on a small synthetic model; a thread writes the file of a meter in a
- * folder in the form of Linux's powercap folder, at 40 W. The wide limits allow for a thread that
- * runs late. */
+ * folder in the form of Linux's powercap folder, at 40 W. On a busy computer the thread runs late, so
+ * one measurement of many must be right; with a wrong unit none is. */
 #include "tests/check.h"
 #include "tests/model/forward/synthetic.h"
 #include "tools/profile/device.h"
@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define WATTS 40
+#define TRIES 50
 
 static char folder[] = "/tmp/cleave-test-power-XXXXXX";
 static char package[64];
@@ -68,22 +69,30 @@ static void measure(struct model_file *file, const char *energy_folder, struct p
     CHECK(out->device_count == 1);
 }
 
+static bool power_near(double watts)
+{
+    return watts > WATTS / 2.0 && watts < WATTS * 2.0;
+}
+
+static bool power_found(struct model_file *file)
+{
+    struct profile *p = calloc(1, sizeof(*p));
+    CHECK(p != NULL);
+    measure(file, folder, p);
+    bool found = power_near(p->devices[0].prompt_w) && power_near(p->devices[0].token_w);
+    profile_close(p);
+    return found;
+}
+
 int main(void)
 {
-    char path[] = "/tmp/cleave-test-power-model-XXXXXX", meter_path[100];
+    char meter_path[100];
     struct synthetic s = synthetic_default();
-    struct model_file *file;
-    struct error error;
-    size_t bytes;
-    uint8_t *image = synthetic_image(&s, &bytes);
-    int fd = mkstemp(path);
-    CHECK(fd >= 0 && write(fd, image, bytes) == (ssize_t)bytes && close(fd) == 0);
-    CHECKF(model_file_open(path, &file, &error) == ST_OK, "%s", error.text);
-    unlink(path);
-    free(image);
+    uint8_t *image;
+    struct model_file *file = synthetic_open(&s, "small", &image);
     CHECK(mkdtemp(folder) != NULL);
-    struct profile *none = calloc(1, sizeof(*none)), *some = calloc(1, sizeof(*some));
-    CHECK(none != NULL && some != NULL);
+    struct profile *none = calloc(1, sizeof(*none));
+    CHECK(none != NULL);
     measure(file, folder, none);
     CHECK(none->devices[0].prompt_w == 0 && none->devices[0].token_w == 0);
 
@@ -96,13 +105,12 @@ int main(void)
     int meter_fd = open(meter_path, O_WRONLY);
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, meter, &meter_fd) == 0);
-    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-    measure(file, folder, some);
+    uint32_t tries = 1;
+    while (!power_found(file) && tries < TRIES)
+        tries++;
+    CHECKF(tries < TRIES, "no power near %d W in %d measurements", WATTS, TRIES);
     atomic_store(&ended, true);
     CHECK(pthread_join(thread, NULL) == 0 && close(meter_fd) == 0);
-    const struct profile_device *d = &some->devices[0];
-    CHECKF(d->prompt_w > WATTS / 4 && d->prompt_w < WATTS * 4, "%g W", d->prompt_w);
-    CHECKF(d->token_w > WATTS / 4 && d->token_w < WATTS * 4, "%g W", d->token_w);
 
     static const char *const files[] = {"name", "max_energy_range_uj", "energy_uj"};
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
@@ -111,7 +119,7 @@ int main(void)
     }
     CHECK(rmdir(package) == 0 && rmdir(folder) == 0);
     profile_close(none);
-    profile_close(some);
     model_file_close(file);
+    free(image);
     return 0;
 }
