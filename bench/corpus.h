@@ -1,7 +1,7 @@
-/* corpus: the texts that bench-tokenizer (tokenizer.c) measures with: the contents of files, or
- * generated text. The same seed gives the same text on every computer. The functions have no state:
- * any thread. A struct corpus owns its text. It does not tokenize, and corpus_read does not check
- * that a file is UTF-8. */
+/* corpus: the texts that bench-tokenizer (tokenizer.c) tokenizes: the contents of files, or
+ * generated text. The same seed gives the same generated text on every computer. The functions keep
+ * no state, and any thread may call them. A struct corpus owns its text. This part does not
+ * tokenize, and corpus_read does not check that a file is UTF-8. */
 #ifndef BENCH_CORPUS_H
 #define BENCH_CORPUS_H
 
@@ -35,9 +35,10 @@ enum corpus_kind {
  * with corpus_done. Returns ST_NO_MEMORY on failure. */
 enum status corpus_make(enum corpus_kind kind, size_t bytes, uint64_t seed, struct corpus *out);
 
-/* Reads the files that match the shell pattern one after the other, if necessary repeatedly, until
- * there are at least `bytes` bytes. Each file is read whole. The caller frees *out with
- * corpus_done. Returns ST_NOT_FOUND if no file matches or all files are empty, ST_NO_MEMORY. */
+/* Reads the files that match the shell pattern `pattern`, each file whole, until the text has at
+ * least `bytes` bytes. After the last file, begins again with the first file. The caller frees *out
+ * with corpus_done. Returns ST_NOT_FOUND if no file matches or all files are empty, or
+ * ST_NO_MEMORY. */
 enum status corpus_read(const char *name, const char *pattern, size_t bytes, struct corpus *out);
 
 /* Frees the text and sets *c to 0. */

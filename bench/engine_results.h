@@ -1,8 +1,8 @@
 /* engine_results: the samples of bench-engine, in memory and in a JSON file, and the tables that
  * are printed from them. The file lets several runs add samples to one set, and lets two releases
  * be compared. The tables show goals, medians, ranges, and how close each sample is to the bound
- * (engine_bound.h) that held when it was measured. bench-engine (engine.c) calls it on its main
- * thread. It measures nothing. */
+ * (engine_bound.h) that held when the sample was measured. bench-engine (engine.c) calls the
+ * functions on its main thread. This part measures nothing. */
 #ifndef BENCH_ENGINE_RESULTS_H
 #define BENCH_ENGINE_RESULTS_H
 
@@ -27,8 +27,8 @@ enum status engine_results_open(struct engine_results **out);
 void engine_results_close(struct engine_results *results); /* NULL is fine */
 
 /* Adds the samples of a file that engine_results_write wrote. Cases that this release does not have
- * are skipped. Returns ST_INVALID if the file cannot be read or is not of this kind, and
- * ST_NO_RESOURCE for the reasons that engine_results_add has; the error names the file. Samples
+ * are skipped. Returns ST_INVALID if the file cannot be read or has no list of samples, and
+ * ST_NO_RESOURCE if engine_results_add returns ST_NO_RESOURCE; the error names the file. Samples
  * that were added before the error stay. */
 enum status engine_results_read(struct engine_results *results, const char *path,
                                 struct error *error);
@@ -38,7 +38,7 @@ enum status engine_results_write(const struct engine_results *results, const cha
 
 /* Adds a sample of one case that was measured with `threads` threads. Requires that `c` is an
  * element of engine_cases. Returns ST_NO_RESOURCE if the case has ENGINE_SAMPLES_MAX samples with
- * this number of threads, or if there are too many pairs of case and number of threads. */
+ * this number of threads, or if the set already has 64 pairs of a case and a number of threads. */
 enum status engine_results_add(struct engine_results *results, const struct engine_case *c,
                                uint32_t threads, const struct engine_sample *sample);
 
@@ -50,7 +50,7 @@ void engine_results_print(const struct engine_results *results, const struct eng
                           FILE *file);
 
 /* Prints a table of the computer's limits (struct roofline): median and range over all samples, for
- * each of the numbers of threads in `threads` [threads_count]. */
+ * each number of threads in `threads` [threads_count]. */
 void engine_results_print_roofline(const struct engine_results *results, const uint32_t *threads,
                                    uint32_t threads_count, FILE *file);
 

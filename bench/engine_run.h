@@ -1,9 +1,9 @@
-/* engine_run: measures the forward pass (model/ and compute/) without machines and transport, and
- * in some cases the sampler, on the calling thread. It runs one case at a time: a prompt of a given
- * length, or a number of streams that decode at a given depth. It opens one engine for each number
- * of threads; all engines use one KV cache. bench-engine (engine.c) calls it on its main thread,
- * which computes together with the engine's threads. It does not interpret the figures:
- * engine_bound.h and engine_results.h do. */
+/* engine_run: measures the forward pass (model/ and compute/) without machines and transport. Some
+ * cases also sample tokens, on the calling thread only. A case is a prompt of a given length, or a
+ * number of streams that decode at a given depth. The part opens one engine for each number of
+ * threads; all engines use one KV cache. bench-engine (engine.c) calls the functions on its main
+ * thread, which computes together with the engine's threads. engine_bound.h and engine_results.h,
+ * not this part, interpret the figures. */
 #ifndef BENCH_ENGINE_RUN_H
 #define BENCH_ENGINE_RUN_H
 
@@ -20,7 +20,7 @@
 enum engine_sampling {
     ENGINE_UNSAMPLED, /* No sampling: only logits are computed. */
     ENGINE_SAMPLED,   /* Temperature and top_p. */
-    ENGINE_PENALISED, /* Temperature, top_p, and three penalties over the cached tokens. */
+    ENGINE_PENALISED, /* Temperature, top_p, and three penalties over `depth` tokens. */
 };
 
 struct engine_case {
@@ -43,7 +43,8 @@ struct model_hyper;
 
 /* Loads the model at the path `model`. Opens an engine for each number of threads in `threads`
  * [threads_count], which has 1 to 8 elements. Fills the KV cache with K and V of a prompt of random
- * tokens. Returns ST_INVALID, ST_NO_MEMORY, or an error of the model file. */
+ * tokens. Returns ST_INVALID for another threads_count, ST_NO_MEMORY, or an error of the model file
+ * or the CPU backend. */
 enum status engine_run_open(const char *model, const uint32_t *threads, uint32_t threads_count,
                             struct engine_run **out, struct error *error);
 void engine_run_close(struct engine_run *run); /* NULL is fine */

@@ -21,8 +21,8 @@ struct gateway_streams_options {
     uint32_t answer_tokens; /* Tokens of each answer. */
     /* True: check every token. False: check only the HTTP status, and that [DONE] arrives. */
     bool check;
-    /* The caller's epoll descriptor, to which the sockets are added. Stream i has the data.u64 i |
-     * GATEWAY_STREAMS_TAG. */
+    /* The caller's epoll descriptor, to which the sockets are added. The events of stream i have
+     * data.u64 = i | GATEWAY_STREAMS_TAG. */
     int epoll;
 };
 
@@ -30,12 +30,13 @@ struct gateway_streams_options {
 #define GATEWAY_STREAMS_TAG (1ull << 32)
 
 /* Connects all streams and sends their requests; blocks until all are sent. The prompt of stream i
- * begins with token 1000 + i. Returns ST_NO_MEMORY, ST_IO. */
+ * begins with token 1000 + i. Returns ST_NO_MEMORY, or ST_IO if a socket fails. */
 enum status gateway_streams_open(const struct gateway_streams_options *options,
                                  struct gateway_streams **out, struct error *error);
 void gateway_streams_close(struct gateway_streams *s); /* NULL is fine */
 
-/* Reads once from the socket of stream `index`. Must be called when the socket is readable. */
+/* Reads once from the socket of stream `index`, and closes the socket when the stream ends. Must be
+ * called when the socket is readable. */
 void gateway_streams_turn(struct gateway_streams *s, uint32_t index);
 
 /* Returns the number of streams that have received at least one event. */

@@ -2,8 +2,8 @@
  * registers, and the rate of reads of memory and of the last-level cache, by several threads at the
  * same time. bench-engine (engine.c) calls it on its main thread before and after each sample;
  * engine_bound.h computes bounds from the rates. A call measures on the caller's thread and on
- * threads that it starts and joins. It knows no model and stores no results. Other programs that
- * run meanwhile reduce the rates. */
+ * threads that it starts and joins. This part knows no model and stores no results. Other programs
+ * that run meanwhile reduce the rates. */
 #ifndef BENCH_ROOFLINE_H
 #define BENCH_ROOFLINE_H
 
@@ -36,18 +36,19 @@ struct roofline {
 
 const char *roofline_rate_name(enum roofline_rate rate); /* Returns a constant such as "int8". */
 
-/* Memory that the measurements read. One such memory is enough for all measurements. */
+/* Memory that the measurements read. All measurements can share one struct. */
 struct roofline_memory;
 
 /* Allocates the memory. memory_bytes = bytes that the benchmark reads repeatedly, such as a model's
- * weights. The memory has the same size (at least 16 MiB, rounded up to 2 MiB), so that the
- * last-level cache holds the same share of the memory as of the weights. Returns ST_NO_MEMORY on
- * failure. */
+ * weights. The memory has the same size (at least 16 MiB, rounded up to a multiple of 2 MiB), so
+ * that the last-level cache holds the same share of the memory as of the weights. Returns
+ * ST_NO_MEMORY on failure. */
 enum status roofline_memory_open(size_t memory_bytes, struct roofline_memory **out);
 void roofline_memory_close(struct roofline_memory *memory); /* NULL is fine */
 
 /* Measures each rate for at least 4 ms with `threads` threads, including the caller's. Returns
- * ST_INVALID if `threads` is not from 1 to ROOFLINE_THREADS_MAX. */
+ * ST_INVALID if `threads` is not from 1 to ROOFLINE_THREADS_MAX. Aborts the process if a thread
+ * cannot be started. */
 enum status roofline_measure(const struct roofline_memory *memory, uint32_t threads,
                              struct roofline *out);
 

@@ -1,14 +1,13 @@
-/* build_info: which build of cleave this process is. main.c sets the commit before any other thread
- * starts. After that, any thread may read the build. This part does not know the versions of the
- * protocol (transport/protocol.h). */
+/* build_info: says which build of cleave this process runs. main.c sets the commit before any other
+ * thread starts. After that, any thread may call the other functions. This part does not know the
+ * versions of the protocol (transport/protocol.h). */
 #ifndef COMMON_BUILD_INFO_H
 #define COMMON_BUILD_INFO_H
 
 #include <stdio.h>
 
-/* The output of `git describe` for the source, or the text of the file `described` in the source;
- * empty = the source has neither. Only the program `cleave` has this variable; the libraries lack
- * it. */
+/* The text of the file `described` in the source; without this file, the output of `git describe`;
+ * empty = neither exists. The program `cleave` defines this variable; the libraries do not. */
 extern const char build_info_described[];
 
 /* Sets the commit. `commit` is not copied and must stay valid. */
