@@ -1,7 +1,7 @@
 /* gateway_machine: a fake machine for bench-gateway. The machine computes nothing. It speaks the
  * protocol of `cleave machine` over loopback: it handles RESERVE, PREFILL and CANCEL, and sends
- * tokens. It answers PREFILL at once with the request's first token. gateway_machine_step then sends
- * the next token of every request, all in one message, as a real machine does after a batch.
+ * tokens. It answers PREFILL at once with the request's first token. gateway_machine_step sends the
+ * next token of every request, all in one message, as a real machine does after a batch.
  * gateway_machine_token computes the tokens, so that a client (gateway_streams.c) can detect a
  * wrong token. bench-gateway (gateway.c) makes all calls on its only thread. The machine has no
  * model and no KV blocks, reads no clock, and connects to no other machine. */

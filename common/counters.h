@@ -1,14 +1,15 @@
 /* counters: lists of the counters and gauges in /metrics: of machines, of stage processes, of the
  * gateway and of API keys. A list is a macro that applies the macro X to every line. transport/ and
- * server/ make struct fields, enum constants, and the pages /metrics and /admin/state of the lines.
- * docs/contributing/add-a-counter.md says how to add a line. Histograms are in server/metrics/.
+ * server/ turn the lines into struct fields, enum constants, and the pages /metrics and
+ * /admin/state. docs/contributing/add-a-counter.md says how to add a line. Histograms are in
+ * server/metrics/.
  * Macros only: no functions, no threads.
  *
  * Columns; each list says which columns it has:
  *   name    Name of the field. In GATEWAY_COUNTERS: the enum constant without METRICS_.
  *   kind    COUNTER = the value only grows while its process lives. GAUGE = the value now. STATE =
  *           a gauge that /admin/state shows too.
- *   family  The name in /metrics.
+ *   family  Name of the metric family in /metrics.
  *   help    The HELP text in /metrics.
  *   bits    Width of the field, 32 or 64. New lines have 64.
  *   group   Place of the family on the page: the enum constant without METRICS_GROUP_
@@ -278,8 +279,8 @@
       "Prompt and answer tokens of an API key on this day (UTC).")
 
 /* Field declarations for the lists with the column `bits`: COUNTER_FIELD_32 for the lines of 32
- * bits, COUNTER_FIELD_64 for the lines of 64 bits. A struct has first the fields of 32 bits, then
- * padding up to a multiple of eight bytes, then the fields of 64 bits. */
+ * bits, COUNTER_FIELD_64 for the lines of 64 bits. In a struct, the fields of 32 bits come first.
+ * The fields of 64 bits begin at a multiple of eight bytes, after padding or other fields. */
 #define COUNTER_FIELD_32(bits, name, ...) COUNTER_FIELD_32_##bits(name)
 #define COUNTER_FIELD_32_32(name)         uint32_t name;
 #define COUNTER_FIELD_32_64(name)

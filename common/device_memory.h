@@ -2,7 +2,7 @@
  * cannot read this memory itself. compute/cuda/ implements the table; devices that use host memory
  * have no table. Any folder may call the functions. The host uses a pointer into this memory only
  * as a number: for offsets, and as an argument of these functions. The functions start no
- * computation (compute/operations.h does).
+ * computation (those of compute/operations.h do).
  *
  * One thread makes all calls for a struct device_memory (in a machine, the event loop thread);
  * another thread may compute on the device meanwhile. Copies of one direction are done in the order
@@ -23,8 +23,8 @@ enum device_direction { DEVICE_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_PEER, DEVICE_D
 
 #define DEVICE_HANDLE_BYTES_MAX 128 /* Most bytes of a handle. */
 
-/* With a handle, another process of the host opens a piece of device memory. Only the backend that
- * made the handle can interpret its bytes. */
+/* With a handle, another process of the host can open a piece of device memory. Only the backend
+ * that made the handle can interpret its bytes. */
 struct device_handle {
     uint32_t bytes; /* Number of bytes of `data` that are used. */
     uint8_t data[DEVICE_HANDLE_BYTES_MAX];
@@ -41,8 +41,8 @@ struct device_run {
 struct device_memory_ops {
     /* Allocates `bytes` bytes of the device's memory and fills them with zeros. Memory of 2 MiB or
      * more is aligned to 2 MiB. The caller frees the memory with `free`. Returns ST_NO_MEMORY (the
-     * error says how much memory is free), ST_NO_RESOURCE if there are too many allocations, ST_IO
-     * if the device has failed. */
+     * error says how much memory is free), ST_NO_RESOURCE if the backend cannot record one more
+     * allocation, ST_IO if the device has failed. */
     enum status (*allocate)(void *self, uint64_t bytes, void **out, struct error *error);
     void (*free)(void *self, void *memory); /* Waits for all queued copies. NULL is fine. */
     /* Allocates pinned host memory: copies to and from pinned memory have full speed. The caller

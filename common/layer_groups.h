@@ -65,9 +65,9 @@ static inline enum layer_kind layer_groups_kind(const struct layer_groups *group
 uint32_t layer_groups_kinds(const struct layer_groups *groups);
 
 /* Returns the number of layer rows in the KV memory of the layers [first_layer, end_layer). A layer
- * row has up to one layer of each group: the layers l with equal l / count. A block has room in
- * every layer row; the room in a row without a layer of the block's group stays unused. Requires
- * first_layer < end_layer. */
+ * row has up to one layer of each group: the layers l with equal l / count (rounded down). A block
+ * has room in every layer row; the room in a row without a layer of the block's group stays unused.
+ * Requires first_layer < end_layer. */
 static inline uint32_t layer_groups_layer_rows(const struct layer_groups *groups,
                                                uint32_t first_layer, uint32_t end_layer)
 {
@@ -113,10 +113,10 @@ uint32_t layer_groups_spans_max(const struct layer_groups *groups, uint32_t bloc
 uint32_t layer_groups_window_first(const struct layer_groups *groups, uint32_t block_tokens,
                                    uint32_t position);
 
-/* In groups with a window, returns the first span that is still read after a prompt of
- * prompt_tokens tokens has been computed. The answer reads the span, or a machine that takes the
- * answer over and computes the tokens after the prompt's last full span again. 0 if no group has a
- * window. */
+/* Returns the first span that is still needed in groups with a window after a prompt of
+ * prompt_tokens tokens has been computed; 0 if no group has a window. The result is the first span
+ * that the token after the prompt's last full span reads, because a machine that takes the answer
+ * over computes the prompt again from this token on. */
 static inline uint32_t layer_groups_answer_first(const struct layer_groups *groups,
                                                  uint32_t block_tokens, uint32_t prompt_tokens)
 {

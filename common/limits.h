@@ -7,7 +7,7 @@
 
 #define LIMIT_NAME_BYTES    32   /* A machine's name with its NUL; a multiple of 8. */
 #define LIMIT_ADDRESS_BYTES 128  /* "host:port" with its NUL. */
-#define LIMIT_USER_BYTES    128  /* A user's name in etcd or the store, with its NUL. */
+#define LIMIT_USER_BYTES    128  /* Name of the user in etcd or the tier "store", with its NUL. */
 #define LIMIT_PATH_BYTES    1024 /* A file path with its NUL. */
 /* Machines of a cluster. The gateway's memory for links grows with the square of this number. */
 #define LIMIT_MACHINES       256
@@ -24,7 +24,7 @@
 #define LIMIT_STOP_STRINGS       16    /* Stop strings of one request. */
 #define LIMIT_STOP_BYTES         256   /* Bytes of a stop string, or of a text of bad_words. */
 #define LIMIT_CHOICES            16    /* n and best_of: answers to one prompt of a request. */
-#define LIMIT_PROMPTS            64    /* Prompts of one body, or inputs of embeddings. */
+#define LIMIT_PROMPTS            64    /* Prompts, or inputs of embeddings, of one body. */
 #define LIMIT_CHUNK_TOKENS_MIN   16    /* Tokens of a chunk that does not end its prompt. */
 #define LIMIT_BATCH_TOKENS       4096  /* Tokens of one batch. */
 #define LIMIT_BATCH_SEQUENCES    512   /* Requests of one batch. */
@@ -39,7 +39,7 @@
 #define LIMIT_TOOL_NAME_BYTES    64          /* A tool's name, without a NUL. */
 #define LIMIT_TOOLS_BYTES        (256 << 10) /* JSON text of all tools of one request. */
 #define LIMIT_KEY_WEIGHT         1000        /* Weight of an API key. */
-#define LIMIT_PRIORITY           1000 /* A request's priority is from -1000 (first) to 1000 (last). */
+#define LIMIT_PRIORITY           1000 /* A request's priority: -1000 (first) to 1000 (last). */
 #define LIMIT_ADAPTERS           64   /* Low-rank adapters of one model. */
 #define LIMIT_PREFIXES           8192 /* Prefixes in one PREFIXES message. */
 /* Bytes of a control message; enough for LIMIT_CONTEXT_TOKENS token ids. */
