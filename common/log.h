@@ -39,9 +39,9 @@ void log_format_set(enum log_format format);
 /* Returns the lowest level that is written. */
 enum log_level log_level_min(void);
 
-/* Makes the log keep the latest lines in memory, up to `bytes` bytes, also lines that stderr does
- * not take. If memory is short, no lines are kept. Call this function once, before other threads
- * exist. */
+/* Makes the log keep the latest lines in memory, up to `bytes` bytes, including lines that stderr
+ * did not take. If memory is short, no lines are kept. Call this function once, before other
+ * threads exist. */
 void log_keep(size_t bytes);
 struct text;
 /* Appends the lines that log_keep keeps to *out, each with a line feed at its end. */
@@ -54,10 +54,10 @@ void log_line(enum log_level level, const char *format, ...) __attribute__((form
 /* Writes one line of level "info", even if the lowest level is higher, and without a budget. */
 void log_audit(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Writes a line whose content is a JSON object: `NAME: {…}`, or with LOG_JSON the member NAME.
- * Writes `{}` instead of an object of more than LOG_OBJECT_BYTES. If `limited` is true, writes the
- * line only if its level is high enough and the budget of `name` is not used up. Requires that
- * `name` is a string constant and that `json` is valid JSON without line feeds. */
+/* Writes a line with a JSON object: `NAME: {…}`, or with LOG_JSON a member NAME of the line. Writes
+ * `{}` instead of an object of more than LOG_OBJECT_BYTES. If `limited` is true, writes the line
+ * only if its level is high enough and the budget of `name` is not used up. Requires that `name` is
+ * a string constant and that `json` is valid JSON without line feeds. */
 #define LOG_OBJECT_BYTES 3600
 void log_object(enum log_level level, bool limited, const char *name, const char *json,
                 size_t bytes);

@@ -1,6 +1,6 @@
-/* options: parses the command line of a subcommand by a table of options (name, type, field, help),
- * and prints the help from this table. The subcommands of cleave call the functions on their main
- * threads; the functions keep no state. They do not know the keys of the config: `--set` is an
+/* options: parses the command line of a subcommand with a table of options (name, type, field,
+ * help), and prints the help from this table. The subcommands of cleave call the functions on their
+ * main threads; the functions keep no state. They do not know the keys of the config: `--set` is an
  * ordinary option, whose texts the subcommand passes to config/config.h.
  *
  * An option is `--name value`, `--name=value`, or `--name` for a flag. The value "-h", and a value
@@ -82,8 +82,8 @@ struct option_table {
     void (*help_more)(FILE *out); /* Prints further text at the end of the help; NULL = none. */
 };
 
-/* Looks before the argument `--` for the first of these arguments, and prints on standard output:
- * for -h or --help the help, for --help=json the table, for --version the release. Without these
+/* Handles -h, --help, --help=json and --version: the first of them before the argument `--` makes
+ * this function print the help, the table as JSON, or the release on standard output. Without these
  * arguments, calls options_read, and options_fail after an error. Returns -1 if the subcommand must
  * continue; else the exit status of the process. */
 int options_start(const struct option_table *table, int argc, char **argv, void *out);

@@ -1,6 +1,6 @@
 /* pooling: the ways in which the vectors of a prompt's tokens become one vector, the embedding of
  * the prompt. The gateway chooses the pooling of a request. model/forward/ adds the vectors up as
- * fixed-point numbers, so that the sum does not depend on chunks and on the order of additions. The
+ * fixed-point numbers, so that the sum depends neither on chunks nor on the order of additions. The
  * gateway scales the sum to length 1. Constants only: no code, no threads. */
 #ifndef COMMON_POOLING_H
 #define COMMON_POOLING_H

@@ -1,5 +1,5 @@
 /* random: random numbers that are computed from a key and a counter: equal keys and counters give
- * equal numbers on all machines. Any folder may call the functions, on any thread; they keep no
+ * equal numbers on all hosts. Any folder may call the functions, on any thread; they keep no
  * state. They are not for secrets (secret_random is). */
 #ifndef COMMON_RANDOM_H
 #define COMMON_RANDOM_H

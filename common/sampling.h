@@ -41,7 +41,7 @@ struct sampling {
     uint32_t answer_tokens;
     /* 1 + the index of the low-rank adapter with which the request is computed; 0 = none. */
     uint32_t adapter;
-    uint32_t padding;
+    uint32_t padding; /* 0. */
     uint32_t end_count;                     /* Number of ids in `end_tokens`. */
     uint32_t end_tokens[SAMPLING_ENDS_MAX]; /* Ids of the tokens that end the answer. */
 };

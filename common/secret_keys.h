@@ -1,8 +1,9 @@
 /* secret_keys: the cluster keys of a process: one key, or several keys while an operator replaces
  * the key. A process connects with its first key, and accepts a peer that has any of the keys. The
- * keys are in a key file, arrive from the process that started this process (host/child.h), or are
- * one random key. Any folder may call the functions, on any thread; they keep no state. They do not
- * watch the file, encrypt nothing, and do not prove keys to peers (transport/ does). */
+ * keys come from a key file, or from the process that started this process (host/child.h). A
+ * gateway without a key file may make one random key. Any folder may call the functions, on any
+ * thread; they keep no state. They do not watch the file, encrypt nothing, and do not prove keys to
+ * peers (transport/ does). */
 #ifndef COMMON_SECRET_KEYS_H
 #define COMMON_SECRET_KEYS_H
 
@@ -26,8 +27,8 @@ struct secret_keys {
 /* Sets *out to one key. The bytes of `key` are the key itself and are not hashed. */
 void secret_keys_set(struct secret_keys *out, const uint8_t key[SECRET_HASH_BYTES]);
 
-/* Parses the text of a key file. A line is a key line if it has an even number of hexadecimal
- * digits, at least 64, or 44 characters of base64. The text has one of two forms:
+/* Parses the text of a key file. A key line has 44 characters of base64, or an even number of
+ * hexadecimal digits, at least 64. The text has one of two forms:
  * - The first line that is not empty is a key line. Then all lines that are not empty must be key
  *   lines, and must differ. Each key is the SHA-256 of one line.
  * - Any other text has one key: the SHA-256 of the whole text, which must have at least 32 bytes.

@@ -36,7 +36,8 @@ struct error {
 
 /* Copies `string` to `out` (`capacity` > 0 bytes, NUL-terminated) with each control character of
  * ASCII or Unicode as \xNN, because the names and values of peers and files must not end a line or
- * control a terminal. What does not fit is left out. Returns the bytes written, without the NUL. */
+ * control a terminal. Cuts the end if the text does not fit. Returns the bytes written, without the
+ * NUL. */
 size_t controls_escape(const char *string, char *out, size_t capacity);
 
 /* Formats the text of *error with control characters as \xNN, cuts its end if it is too long, and

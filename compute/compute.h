@@ -30,10 +30,10 @@ enum compute_isa { COMPUTE_ISA_AUTO, COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2, COM
 /* Whether batches run in lanes (compute_lanes_ops.pick). */
 enum compute_lanes { COMPUTE_LANES_AUTO, COMPUTE_LANES_NEVER, COMPUTE_LANES_ALWAYS };
 
-/* What a device is opened with. All zeros = the defaults. */
+/* Options for opening a device. All zeros = the defaults. */
 struct compute_options {
-    /* Threads, including the calling thread, at most 64; 0 = one for each core that this process
-     * may use, but at most 64. Only for `cpu`. */
+    /* Threads, including the calling thread, at most 64; 0 = one for each logical CPU on which the
+     * calling thread may run (cores_usable), but at most 64. Only for `cpu`. */
     uint32_t threads;
     /* AUTO = the instruction set that the environment variable CLEAVE_ISA names. If the variable is
      * not set, empty or `auto`: the best that this CPU has. Only for `cpu`. */
@@ -68,7 +68,7 @@ extern const struct compute_ops compute_wait;
 enum status compute_device_find(const char *device, const struct compute_ops **ops_out,
                                 struct compute_options *options_out, struct error *error);
 
-/* Finds the device and opens it; the caller closes *out with (*ops_out)->close. If `fallback` is
+/* Finds the device and opens it. The caller closes *out with (*ops_out)->close. If `fallback` is
  * true and a GPU cannot be opened (no plugin, no driver, no such device), opens the CPU instead and
  * writes the reason to *fallback_reason_out. Otherwise, the text of *fallback_reason_out is empty.
  * Returns an error of compute_device_find or of compute_ops.open. */
