@@ -26,8 +26,8 @@
 #include "compute/cpu/rows.h"
 #include "compute/half.h"
 
-/* A decode reads the KV once, from memory, and prefetches it into the L2 cache this number of
- * tokens ahead. (Prefetching into a 32 KiB L1 cache is 20 % slower.) */
+/* Distance in tokens at which a decode, which reads the KV once, from memory, prefetches KV into
+ * the L2 cache. (Prefetching into a 32 KiB L1 cache is 20 % slower.) */
 #define AHEAD_TOKENS 128
 
 /* Loads `lanes` elements of the cache as floats. */
@@ -151,8 +151,8 @@ INLINE void qk_columns(const struct kernels_cache *cache, enum compute_kv_dtype 
     }
 }
 
-/* Computes the scores of all queries for tokens [first, tokens), and for the other tokens in the
- * vectors of the first and the last of these tokens. With `decode`, also prefetches. */
+/* Computes the scores of all queries for tokens [first, tokens), rounded out to whole vectors of
+ * tokens. With `decode`, also prefetches. */
 INLINE void qk_all(const struct kernels_cache *cache, enum compute_kv_dtype dtype, uint32_t first,
                    uint32_t tokens, bool decode, const struct scores *scores)
 {

@@ -95,7 +95,7 @@ struct fixed_job {
     uint32_t tokens;      /* Tokens of the segment, up to the last that a query sees. */
     uint32_t window;      /* See struct compute_attention. */
     uint32_t padded;      /* `tokens` rounded up to whole vectors. */
-    uint32_t nan_v;       /* First token whose V has a NaN; UINT32_MAX = none. */
+    uint32_t nan_v;       /* First token whose vs is NaN; UINT32_MAX = none. */
     uint32_t unit_tokens; /* Tokens of a unit: 16 or 8. */
     uint32_t unit_count;  /* Units of the segment. */
     /* The segment's units, then FIXED_AHEAD units that decode reads next. */
@@ -111,7 +111,8 @@ struct fixed_job {
     size_t stride;    /* Floats from one query's scores to the next. */
 };
 
-/* Addresses that a decode prefetches while it works on a unit: a vector for each loaded vector. */
+/* Addresses that a decode prefetches while it works on a unit: one vector for each vector that it
+ * loads. */
 struct fixed_ahead {
     const uint8_t *scales; /* Prefetched once. */
     const uint8_t *vector; /* The next vector to prefetch. */
@@ -264,8 +265,8 @@ INLINE void fixed_qk(const struct fixed_job *job, enum compute_kv_dtype dtype, b
 #include "compute/cpu/attention_softmax.h"
 #include "compute/cpu/attention_values.h"
 
-/* Joins two results of query i: the result of the next segment (o', m' and z' are next_o, next_most
- * and next_sum) to the result of the segments before (o, m and z are o, most and sum). */
+/* Joins the next segment's result of query i (next_o, next_most and next_sum are o', m' and z') to
+ * the result of the earlier segments (o, most and sum are o, m and z). */
 static void fixed_join(uint32_t i, uint32_t dim, float *o, float *most, float *sum,
                        const float *next_o, const float *next_most, const float *next_sum)
 {
@@ -335,7 +336,8 @@ INLINE struct fixed_unit fixed_unit_at(const struct kernels_cache *cache,
 }
 
 /* Fills job->units with the addresses of tokens [begin, end), without reading the cache. Units
- * before token `first`, whose blocks a window may have passed, get the addresses of its unit. */
+ * before the unit of token `first` get the addresses of that unit, because a window may have passed
+ * their own blocks. */
 INLINE void fixed_find(struct fixed_job *job, const struct kernels_cache *cache,
                        enum compute_kv_dtype dtype, uint32_t begin, uint32_t end, uint32_t first)
 {
@@ -498,8 +500,8 @@ static void fixed_band_softmax(const struct fixed_job *band, uint32_t first_posi
                       cap != 0 ? 1 : band->q_scale[i]);
 }
 
-/* The tokens [begin, end) of a segment that a call computes. `begin` is the begin of the segment
- * or, if later, of the group that has token `first`. */
+/* The tokens [begin, end) of a segment that a call computes. `begin` is the first token of the
+ * segment or of the group that has token `first`, whichever is later. */
 struct fixed_span {
     uint32_t begin, end, first; /* first: the first token that the call's first row sees. */
 };

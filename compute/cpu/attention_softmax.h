@@ -20,8 +20,8 @@ INLINE void fixed_exp2(vec *x, uint32_t count)
     ROWS_EACH(i, count) x[i] = v_scale_exponent(p[i], rounded[i]);
 }
 
-/* Computes w of ROWS_EXP_VECTORS vectors of scores, and adds their e to *sum. Requires that the
- * query sees all tokens of the vectors. */
+/* Computes w of ROWS_EXP_VECTORS vectors of scores, and adds their e to *sum. slope: c; origin:
+ * -(m * c). Requires that the query sees all tokens of the vectors. */
 INLINE void fixed_weigh(const float *row, const float *v_scale, vec slope, vec origin, vec *sum,
                         vec *w)
 {

@@ -1,6 +1,7 @@
-/* attention_values: p·V of a segment of an integer cache: adds the values of its tokens, multiplied
- * with their weights, to the results of the queries. attention_fixed.h, which defines the results,
- * includes this header and calls the functions on the device's threads. They have no state. */
+/* attention_values: p·V of a segment of an integer cache: adds the values of the segment's tokens,
+ * multiplied by their weights, to the results o of the queries. attention_fixed.h, which defines p,
+ * V and o, includes this header and calls the functions on the device's threads. The functions have
+ * no state. */
 #ifndef COMPUTE_CPU_ATTENTION_VALUES_H
 #define COMPUTE_CPU_ATTENTION_VALUES_H
 

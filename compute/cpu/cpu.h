@@ -17,8 +17,8 @@
 #include "compute/low_rank.h"
 
 /* A work item is a piece of an operation that one thread computes. In a row-wise operation, an item
- * is one tile (at most TILE_ROWS rows), or with at least ITEM_TILES_MANY tiles per thread all tiles
- * that fit in ITEM_ROWS rows. */
+ * is one tile (at most TILE_ROWS rows). If the batch has at least ITEM_TILES_MANY tiles per thread,
+ * an item has as many tiles as fit in ITEM_ROWS rows. */
 #define ITEM_ROWS       12
 #define ITEM_TILES_MANY 4
 
@@ -33,7 +33,7 @@ struct cpu_scratch {
 struct cpu_segments {
     float *parts;  /* Results of the segments (kernels.attention_part). */
     size_t floats; /* Number of floats in `parts`. */
-    /* [counters]: unfinished segments of a sequence, for heads that share a KV head. */
+    /* [counters]: number of unfinished segments of a sequence, for heads that share a KV head. */
     _Atomic uint32_t *unfinished;
     uint32_t counters; /* Number of entries in `unfinished`. */
 };
@@ -101,8 +101,8 @@ struct compute_matrix {
     float *scales;
     uint32_t scale_blocks;
     uint32_t scale_first, scale_cols;
-    /* [threads of the device, then lanes]: address of the first weight that the thread read, in the
-     * previous forward pass, in the product after this matrix's product. 0 = not known. */
+    /* [threads of the device, then lanes]: address of the first weight that the thread read in the
+     * product that followed this matrix's product in the previous forward pass. 0 = not known. */
     uintptr_t *next;
 };
 
@@ -205,7 +205,8 @@ struct cpu_part {
     uint32_t row_count;
     float *y;        /* Result of row 0 of `a` and the first row of group `first_group`. */
     size_t y_stride; /* Floats in y from one row of `a` to the next. */
-    /* Weights that the thread reads next, to prefetch; NULL = the weights that follow this part. */
+    /* Weights that the thread reads after this part, to prefetch; NULL = the weights that follow
+     * the part in memory. */
     const uint8_t *next;
 };
 /* Computes a part on the calling thread. */

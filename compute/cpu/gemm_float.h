@@ -3,7 +3,7 @@
  * into their kernels_floats (kernels.h). isa_avx512_bf16.c has another product for BF16. Any thread
  * may call the functions, which have no state.
  *
- * An output is one chain of fma over the columns in order. So a product may be split between
+ * An output is one chain of fma over the columns in order. A product may therefore be split between
  * columns (in BF16 between pairs of columns): `out` keeps the sum of the columns before the split.
  * matmul.c, not this header, multiplies by the scales of F8_E4M3 weights, adds the bias, and writes
  * to y. */
@@ -20,7 +20,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #endif
 
-#define FLOAT_AHEAD_BYTES (12 * 1024) /* Weights are prefetched this far ahead. */
+#define FLOAT_AHEAD_BYTES (12 * 1024) /* Distance at which weights are prefetched. */
 
 /* Loads the weights of a panel's 16 rows in one column. For BF16, `columns` is a pair of columns,
  * and `second` (0 or 1) selects the column. */
@@ -88,9 +88,10 @@ INLINE void float_tile(const struct kernels_float *p, enum kernels_form form, ui
             v_store(&out[row + r][(panel + i) * PANEL_ROWS], f[r][i]);
 }
 
-/* Multiplies `rows` rows from `row` on with both panels: at once with up to GEMM_TWO_PANEL_ROWS
- * rows, so that enough independent fma chains keep the CPU busy; with more rows one panel after the
- * other, so that the sums fit into the ISA's registers. */
+/* Multiplies `rows` rows from `row` on with both panels. Up to GEMM_TWO_PANEL_ROWS rows are
+ * multiplied with both panels at once, so that enough independent fma chains keep the CPU busy.
+ * More rows are multiplied with one panel after the other, so that the sums fit into the
+ * registers. */
 INLINE void float_rows(const struct kernels_float *p, enum kernels_form form, uint32_t row,
                        uint32_t rows, float out[TILE_ROWS][GROUP_ROWS])
 {

@@ -5,7 +5,7 @@
  *
  * Every ISA gives the same bits, which the list below defines. In the list, amax is the greatest
  * |x| of a block; s is the scale of a block of activations; d and m are the scale and the minimum
- * of a block of weights; f is the sum of the products that were added:
+ * of a block of weights; f is an output's sum of products so far:
  *
  * - A "vector" has 16 fp32 lanes on every ISA. A sum over a row adds element i to lane i % 16 in
  *   order of i. Then lanes that are 8 apart are added, then lanes that are 4, 2 and 1 apart.
@@ -26,7 +26,7 @@
  * - BF16 weights: f = fma(w, x, f) with x rounded to bfloat16 (ties to even), and without subnormal
  *   numbers: an input below 2^-126 counts as 0. The exact result is rounded to 24 bits as if
  *   exponents had no lower limit; a rounded result below 2^-126 becomes 0. (The instruction
- *   vdpbf16ps does so, and fma with FTZ and DAZ set in MXCSR.)
+ *   vdpbf16ps rounds like this, and so does fma with FTZ and DAZ set in MXCSR.)
  * - F8_E4M3 weights are converted to bfloat16 (exactly), without their scales. Each block of
  *   columns that share a scale is a product as for BF16; f is the sum, in order, of these products
  *   times their scales, with each multiplication and each addition rounded.
@@ -68,9 +68,10 @@
  *
  * The quants of the CODE and THREE forms are indices of the 16 values in kernels_product.codes.
  *
- * SUPER forms have two levels of scales, as GGUF's K types have. A header before each 8 blocks has
- * f16 units of each row. In these blocks, the scales and minima of the row are multiplied by the
- * units, and scales also by kernels_product.factor. A row has two bytes in a block:
+ * SUPER forms have two levels of scales, as GGUF's K types have. A header precedes each run
+ * of 8 blocks, and has f16 units for each row. In these blocks, a row's scales and minima are
+ * multiplied by its units, and the scales also by kernels_product.factor. A row has two bytes in a
+ * block:
  *
  *   NIBBLE, FIVE  scale; minimum
  *   SIX, THREE    scale of the first 16 columns; scale of the last 16 columns
@@ -127,7 +128,7 @@ struct kernels_product {
     const uint8_t *weights; /* Weights of the first group; the groups are contiguous. */
     uint32_t groups;
     uint32_t blocks;                   /* Blocks of 32 columns. */
-    const struct kernels_block *tiles; /* Blocks of the first row. */
+    const struct kernels_block *tiles; /* Blocks of the first tile, then of the next tiles. */
     uint32_t tile_rows;                /* Rows of each tile except the last, ≤ TILE_ROWS. */
     /* Second planes, one per entry of `tiles`; NULL = the activations are not refined. */
     const struct kernels_second_plane *second_planes;
@@ -136,8 +137,8 @@ struct kernels_product {
     bool prefetch; /* The first tile prefetches the next weights, also beyond the last group. */
     /* If there are few tiles, each tile prefetches its share of the next group. */
     bool prefetch_shares;
-    /* The thread's last weights end at ahead_end. Instead of an address from ahead_end on, the
-     * kernel prefetches this address + ahead_jump (modulo 2^64). */
+    /* The weights of the thread's share end at ahead_end. Instead of an address A ≥ ahead_end, the
+     * kernel prefetches A + ahead_jump (modulo 2^64). */
     uintptr_t ahead_end;
     uintptr_t ahead_jump;
     uint32_t rows;     /* Rows of activations. */
@@ -234,7 +235,7 @@ struct kernels {
                       size_t q_stride, float *scratch, float *out);
     /* Attention of one row at `position` over one segment of an integer cache, which begins at
      * position segment * KERNELS_SEGMENT. Writes kernels_part_floats() floats to `part`. `scratch`
-     * has as many floats as `attention` of this row needs. */
+     * has the size that `attention` needs for this row. */
     void (*attention_part)(const struct kernels_cache *cache, uint32_t position, uint32_t heads,
                            const struct compute_attention *parameters, const float *q,
                            uint32_t segment, float *scratch, float *part);
@@ -259,8 +260,9 @@ static inline size_t kernels_score_stride(enum compute_kv_dtype dtype, uint32_t 
     return ((size_t)tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES + VECTOR_LANES;
 }
 
-/* Only a latent cache needs these floats, at the end of the scratch memory: for its values and, in
- * a float cache, for 1 / z of each query. Returns their number. */
+/* Returns the number of floats at the end of the scratch memory that a latent cache needs: for the
+ * values of a segment or, in a float cache, for the values of a block and 1 / z of each query. 0 =
+ * not a latent cache. */
 static inline size_t kernels_latent_floats(const struct compute_kv *kv, size_t queries)
 {
     if (kv->latent == 0)

@@ -108,8 +108,9 @@ static inline size_t layout_vector_offset(uint32_t panel, uint32_t g)
     return (size_t)g * LAYOUT_VECTOR_STRIDE + (size_t)panel * 64;
 }
 
-/* Returns how many numbers a row has in a block beside its quants, 1 or 2: bytes in a SUPER form
- * (kernels.h), otherwise the scale and perhaps the minimum as 16-bit floats. */
+/* Returns how many numbers a row has in a block beside its quants, 1 or 2. In a SUPER form
+ * (kernels.h), the numbers are bytes; in other forms, the scale and, if the form has minima, the
+ * minimum, as 16-bit floats. */
 static inline uint32_t layout_scales_per_row(enum kernels_form form)
 {
     return layout_has_min(form) || layout_two_level(form) ? 2 : 1;

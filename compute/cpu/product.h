@@ -1,9 +1,10 @@
 /* product: computes a struct kernels_product (kernels.h): weights W times rows of activations x. A
  * group has GROUP_ROWS rows of W; a tile has at most TILE_ROWS rows of x. A function of the
  * instruction set (product_tile) multiplies one group and one tile. product_write writes the
- * results to y or adds them. The integer GEMMs (gemm_avx2.c, gemm_avx512.c, isa_portable.c) and
- * matmul.c call these functions on any thread. The functions have no state, and do not divide work
- * among threads. */
+ * results to y or adds them. gemm_avx2.c and isa_portable.c call product_run; matmul.c calls
+ * product_write for float weights; gemm_avx512.c has its own loop, and calls only
+ * product_half_sum and product_refined. Any thread may call the functions, which have no state and
+ * do not divide work among threads. */
 #ifndef COMPUTE_CPU_PRODUCT_H
 #define COMPUTE_CPU_PRODUCT_H
 

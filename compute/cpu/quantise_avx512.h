@@ -1,6 +1,6 @@
 /* quantise_avx512: kernels.quantise for AVX-512, with the same bits as rows_quantise (rows.h).
  * isa_avx512.c includes this header after rows.h and puts quantise_avx512 into its table. Any
- * thread may call the function, which has no state. It leaves rows of more than 16,384 values to
+ * thread may call the function, which has no state. For rows of more than 16,384 values, it calls
  * rows_quantise. */
 #ifndef COMPUTE_CPU_QUANTISE_AVX512_H
 #define COMPUTE_CPU_QUANTISE_AVX512_H
@@ -85,7 +85,7 @@ INLINE void blocks_round(const float *x, uint32_t count, const uint32_t bits[WID
     }
 }
 
-/* Most runs of WIDE_BLOCKS blocks that a row can have here; 32 · 16 · 32 = 16,384 values. */
+/* Most runs of WIDE_BLOCKS blocks of a row: 32 runs of 16 blocks of 32 values are 16,384 values. */
 #define WIDE_GROUPS 32
 
 /* See kernels.quantise. */

@@ -15,8 +15,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* ROWS_EACH is a loop over i < count; ROWS_UNROLL stands before other loops over vectors. If a vec
- * is in registers, both macros unroll the loop, so that the values stay there. */
+/* ROWS_EACH is a loop over i < count; ROWS_UNROLL stands before other loops over vectors. Where a
+ * vec is in registers, both macros unroll the loop, so that the vectors stay in registers. */
 #ifdef VECTOR_REGISTERS
 #define ROWS_UNROLL         _Pragma("GCC unroll 6")
 #define ROWS_EACH(i, count) _Pragma("GCC unroll 16") for (uint32_t i = 0; i < (count); i++)
@@ -127,7 +127,8 @@ INLINE int32_t refined_half(int8_t *high, int8_t *low, vec a, float inverse)
     return v_round_store(high, h) * 256 + v_round_store(low, l);
 }
 
-/* Quantises one block of row `row` in two planes (kernels.h). `low`: the second plane. */
+/* Quantises one block of row `row` in two planes (kernels.h). `bits`: see block_scale. `low`: the
+ * second plane. */
 static void block_refine(const float *x, uint32_t bits, struct kernels_block *block,
                          struct kernels_second_plane *low, uint32_t row)
 {

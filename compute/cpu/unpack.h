@@ -1,6 +1,7 @@
 /* unpack: unpacks 32 weights of one matrix row from a group of repacked weights (layout.h), in
- * plain C. isa_portable.c calls unpack_row for its products, matrix.c for rows of embeddings. Any
- * thread may call the functions, which have no state and compute no products. */
+ * plain C. isa_portable.c calls unpack_row for its products; matrix.c calls unpack_row for the rows
+ * of an embedding matrix. Any thread may call the functions, which have no state and compute no
+ * products. */
 #ifndef COMPUTE_CPU_UNPACK_H
 #define COMPUTE_CPU_UNPACK_H
 

@@ -1,5 +1,5 @@
 /* vector_avx2: vectors of 16 fp32 lanes in two AVX registers. vector_portable.h defines the
- * functions. A function that vector_portable.h lacks is a part of other functions. isa_avx2.c and
+ * functions. Functions that vector_portable.h does not have are helpers. isa_avx2.c and
  * gemm_avx2.c include this header before the code that calls the functions (rows.h, attention.h,
  * the GEMMs), for CPUs with AVX2, FMA and F16C. Any thread may call the functions. They have no
  * state, except that v_flush_begin changes the calling thread's floating-point mode until

@@ -1,8 +1,9 @@
 /* vector_avx512: vectors of 16 fp32 lanes in one AVX-512 register. vector_portable.h defines the
- * functions, except v_mask. isa_avx512.c, isa_avx512_bf16.c and gemm_avx512.c include this header
- * before the code that calls the functions (rows.h, attention.h, the GEMMs), for CPUs with AVX-512
- * F, BW, VL, DQ and VNNI. Any thread may call the functions. They have no state, except that
- * v_flush_begin changes the calling thread's floating-point mode until v_flush_end. */
+ * functions; v_mask is a helper. isa_avx512.c, isa_avx512_bf16.c and
+ * gemm_avx512.c include this header before the code that calls the functions (rows.h, attention.h,
+ * the GEMMs), for CPUs with AVX-512 F, BW, VL, DQ and VNNI. Any thread may call the functions. They
+ * have no state, except that v_flush_begin changes the calling thread's floating-point mode until
+ * v_flush_end. */
 #ifndef COMPUTE_CPU_VECTOR_AVX512_H
 #define COMPUTE_CPU_VECTOR_AVX512_H
 
