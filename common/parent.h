@@ -1,7 +1,7 @@
 /* parent: makes the kernel signal a process when its parent (the process that started it) ends. A
- * new child process calls one of the two functions on its first thread: machines and stage
- * processes do, and child processes of tools/ and bench/. The functions keep no state. They start
- * no children and do not wait for children (host/child.h starts `cleave machine`). */
+ * new child process (a local machine or stage process, or a child of tools/ or bench/) calls one of
+ * the two functions on its first thread. The functions keep no state. They start no children and do
+ * not wait for children (host/child.h starts `cleave machine`). */
 #ifndef COMMON_PARENT_H
 #define COMMON_PARENT_H
 

@@ -136,7 +136,10 @@ INLINE struct fixed_ahead fixed_ahead_at(const struct fixed_job *job, enum compu
 }
 
 /* Computes the scores of `rows` queries for `vectors` vectors of `lanes` tokens, over `pairs` pairs
- * of dimensions. first_dims: replaces the scores in `out`; false = adds to these scores. */
+ * of dimensions. step: bytes from one pair of K to the next. ahead: addresses to prefetch; NULL =
+ * none. q: Q, with q_step pairs from one query to the next. first_dims: replaces the scores in
+ * `out`; false = adds to these scores. k_scale: ks. stride: floats in `out` from one query to the
+ * next. */
 INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t vectors,
                           uint32_t lanes, uint32_t pairs, size_t step, const uint8_t *const *keys,
                           const struct fixed_ahead *ahead, const int32_t *q, size_t q_step,
@@ -466,8 +469,9 @@ static void fixed_latent_values(struct fixed_job *job, enum compute_kv_dtype dty
     }
 }
 
-/* Returns the band of up to `most` queries from query `first` on. The band's `tokens` end at the
- * position of the last query; 0 = the queries see no token of the segment. */
+/* Returns the band of up to `most` queries from query `first` on, for the segment that begins at
+ * position `begin`. The band's `tokens` end at the position of the last query; 0 = the queries see
+ * no token of the segment. */
 static struct fixed_job fixed_band(const struct fixed_job *job, uint32_t first_position,
                                    uint32_t heads, uint32_t begin, uint32_t first, uint32_t most)
 {
