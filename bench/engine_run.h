@@ -20,7 +20,7 @@
 enum engine_sampling {
     ENGINE_UNSAMPLED, /* No sampling: only logits are computed. */
     ENGINE_SAMPLED,   /* Temperature and top_p. */
-    ENGINE_PENALISED, /* Temperature, top_p, and three penalties over `depth` tokens. */
+    ENGINE_PENALISED, /* Temperature, top_p, and three penalties over the cached tokens. */
 };
 
 struct engine_case {
