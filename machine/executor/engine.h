@@ -80,8 +80,8 @@ struct engine_options {
     uint32_t rows_max;             /* Most rows of a batch. */
     /* Not owned. Jobs are computed only during this process's turns; NULL = at any time. */
     struct turns *turns;
-    /* Rank in its group (engine_group_join); 0 without ranks. All ranks must get equal jobs. Ranks
-     * other than 0 do not sample, score and pool. */
+    /* This process's rank in its group (engine_group_join); 0 without ranks. All ranks must get
+     * equal jobs. Ranks other than 0 do not sample, score and pool. */
     uint32_t rank;
 };
 

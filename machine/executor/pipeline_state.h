@@ -54,7 +54,7 @@ struct stage_process {
 struct pipeline_batch {
     uint64_t serial;              /* Serial of the batch's JOB; 0 = the batch slot is free. */
     uint64_t done_awaited;        /* Bit i: stage process i must still report DONE. */
-    uint32_t result_count;        /* Results that the sampling process must send. */
+    uint32_t result_count;        /* Number of results that the sampling process must send. */
     const struct engine_job *job; /* Receives the results. */
 };
 
