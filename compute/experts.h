@@ -22,14 +22,14 @@ struct compute;
 /* How a row chooses its experts, and the weights of the chosen experts. The row's product with the
  * router's matrix has one element for each expert. An expert's score is the sigmoid of its element
  * if `sigmoid` is true, otherwise the element itself. The row chooses the experts with the greatest
- * scores; of two experts with equal scores, the expert with the lower number. */
+ * scores. If two experts have equal scores, the row chooses the expert with the lower number. */
 struct compute_routing {
     uint32_t experts; /* Experts of the layer, 1 to COMPUTE_EXPERTS_MAX. */
     uint32_t used;    /* Experts of a row, 1 to COMPUTE_EXPERTS_USED_MAX; at most `experts`. */
     /* True: an expert's weight is the sigmoid of its element. False: the weights are the softmax of
      * all elements. */
     bool sigmoid;
-    bool normalise; /* The weights of a row's chosen experts are divided by the sum of them. */
+    bool normalise; /* The weights of a row's chosen experts are divided by their sum. */
     float scale;    /* Factor of all weights. */
     /* The experts form `groups` groups of equal size; 0 or 1 = no groups. A row chooses only among
      * the experts of the groups_used groups with the greatest scores. The score of a group is the
@@ -91,11 +91,11 @@ struct compute_experts_ops {
                                   struct compute_experts_workspace **out);
     /* NULL is fine. */
     void (*workspace_close)(struct compute *c, struct compute_experts_workspace *workspace);
-    /* For each row r of `a`, computes the sum of the results of those chosen experts of the row
-     * that `e` has, each multiplied by the expert's weight for the row. The results of the other
-     * chosen experts are not in the sum: other ranks have these experts. Writes the sum to y[r] or,
-     * if `add` is true, adds the sum to y[r]. `router_product` [row_count × routing.experts] is the
-     * product of these rows and the router's matrix; y is [row_count × hidden]. */
+    /* For each row r of `a`, sums the results of the row's chosen experts, each multiplied by the
+     * expert's weight for the row. Chosen experts that `e` does not have are left out: other ranks
+     * have these experts. Writes the sum to y[r] or, if `add` is true, adds the sum to y[r].
+     * `router_product` [row_count × routing.experts] is the product of these rows and the router's
+     * matrix; y is [row_count × hidden]. */
     void (*run)(struct compute *c, const struct compute_experts *e,
                 struct compute_experts_workspace *workspace, const float *router_product,
                 const struct compute_activations *a, uint32_t row_count, bool add, float *y);

@@ -1,7 +1,7 @@
 /* group: an optional ability of a backend: devices of several processes compute one stage together,
  * each with a slice of every layer (tensor parallelism). The backends cpu/ and wait/ connect ranks
  * on one host (meeting.h), the backend cuda/ connects ranks by NCCL. wait/ only connects the ranks:
- * it adds and normalises nothing.
+ * its operations add and normalise nothing.
  *
  * One thread at a time calls the functions for a device (compute.h). A stage process
  * (machine/executor/) calls id_make on its event loop thread, and `join` on its engine thread;
@@ -9,11 +9,13 @@
  * caller of id_make sends the id to the other ranks. The device owns its membership in the group,
  * and leaves the group when the device is closed.
  *
- * If the process of a rank ends, compute_ops.check returns an error on the other ranks: on cpu/ at
- * the latest after the first operation of the group that the ended rank has not reached, on wait/
- * at the latest after the first compute_ops.layer_begin that the ended rank has not reached, and on
- * cuda/ when NCCL has reported the error. A failed group cannot be repaired: the processes of all
- * ranks must end. */
+ * After the process of a rank has ended, compute_ops.check returns an error on the other ranks:
+ *
+ *   cpu/    at the latest after the first group operation that the ended rank has not reached
+ *   wait/   at the latest after the first layer_begin that the ended rank has not reached
+ *   cuda/   when NCCL has reported the error
+ *
+ * A failed group cannot be repaired: the processes of all ranks must end. */
 #ifndef COMPUTE_GROUP_H
 #define COMPUTE_GROUP_H
 

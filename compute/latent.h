@@ -15,8 +15,9 @@
 
 struct compute;
 
-/* The matrices of all heads are one compute_matrix m of type COMPUTE_F32, head after head. The
- * number of rows of each head must be a multiple of COMPUTE_LATENT_ROWS. */
+/* The matrices of all heads are one compute_matrix m of type COMPUTE_F32, head after head. Below,
+ * cols(m) is the number of columns of m. The number of rows of each head must be a multiple of
+ * COMPUTE_LATENT_ROWS. */
 #define COMPUTE_LATENT_ROWS 32
 
 struct compute_latent_ops {

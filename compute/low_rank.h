@@ -20,8 +20,8 @@ struct compute_low_rank {
 
 /* What each of the model's adapters changes in one weight matrix of a layer. */
 struct compute_low_ranks {
-    /* [number of adapters], in the device's memory; sequence.adapter is 1 + the index. NULL = no
-     * adapter changes the matrix. */
+    /* [number of adapters], in the device's memory. compute_sequence.adapter is 1 + the index in
+     * this array. NULL = no adapter changes the matrix. */
     const struct compute_low_rank *by_adapter;
     uint32_t rows;     /* Rows of the weight matrix. */
     uint32_t rank_max; /* Largest `rank` in by_adapter. */

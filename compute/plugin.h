@@ -6,7 +6,7 @@
  *
  * If the environment variable CLEAVE_CUDA_PLUGIN is set and not empty, the library is the file that
  * this variable names. Otherwise the library is libcleave-cuda.so in the folder of the executable
- * or, if that folder does not have the file, in <prefix>/lib/cleave. */
+ * or, if that folder does not have the file, in <prefix>/<libdir>/cleave (Meson's options). */
 #ifndef COMPUTE_PLUGIN_H
 #define COMPUTE_PLUGIN_H
 

@@ -23,7 +23,8 @@ struct compute_step {
     struct compute_batch batch;
     /* Token ids of the rows that are not padding; NULL = the stage does not read tokens. */
     const uint32_t *token_ids;
-    /* Rows whose logits the caller reads, in ascending order, without padding rows. */
+    /* Rows whose logits the caller reads, in ascending order. Padding rows have no entry, but
+     * logits_count counts them. */
     const uint32_t *logits_rows;
     uint32_t logits_count; /* Number of rows with logits, including padding rows. */
     /* True: the last layer is computed for all rows, also for rows without logits. */

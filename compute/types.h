@@ -1,8 +1,8 @@
-/* types: the quantised blocks of a GGUF file, and a form that all of them can be unpacked to: a
- * group of 32 elements with unsigned quants, and a scale and a minimum per 16 elements. Backends
- * call these functions when they repack weights or multiply with weights; model/file/packed.c
- * writes blocks. Any thread; no state. The functions read rows that are in memory, check no sizes,
- * and own nothing. */
+/* types: the quantised blocks of a GGUF file, and a common form to which blocks of all types can be
+ * unpacked: a group of 32 elements with unsigned quants, and a scale and a minimum for each 16
+ * elements. Backends call these functions when they repack weights or multiply with weights;
+ * model/file/packed.c writes blocks. Any thread; no state. The functions read rows that are in
+ * memory, check no sizes, and own nothing. */
 #ifndef COMPUTE_TYPES_H
 #define COMPUTE_TYPES_H
 
@@ -108,8 +108,8 @@ struct block_tq2_0 {
 };
 
 /* The blocks below hold indices of grid points (types_grid.h). Each point gives 4 or 8 elements.
- * IQ2 and IQ3 blocks also have a sign for each element. In IQ1 blocks, 1/8 is added to or
- * subtracted from the values of a point; a bit selects which (the sign of the shift). */
+ * IQ2 and IQ3 blocks also have a sign for each element. In IQ1 blocks, a bit (the sign of the
+ * shift) says whether 1/8 is added to the values of a point or subtracted from them. */
 struct block_iq3_s {
     uint16_t scale;
     uint8_t points[64];
@@ -190,8 +190,11 @@ struct types_group {
 
 /* Scales of a block of 256 elements of a type with two levels of scales (types_is_two_level): a
  * scale of the whole block, and a scale of each part. A part has 32 elements in Q4_K and Q5_K, 16
- * in other types. With v as in struct types_group, an element of part i is v * scale * scales[i] *
- * types_scale_factor(type) - min * mins[i]. All products are exact in fp32. */
+ * in other types. With v as in struct types_group:
+ *
+ *   element of part i = v * scale * scales[i] * types_scale_factor(type) - min * mins[i]
+ *
+ * All products are exact in fp32. */
 struct types_two_level {
     uint16_t scale;     /* IEEE binary16. */
     uint16_t min;       /* IEEE binary16; 0 for types without minima. */

@@ -1,8 +1,8 @@
 /* types_grid: the grids of the quantised types IQ1, IQ2 and IQ3 of GGUF. A grid is a fixed list of
  * points. A block of these types stores indices of points. Each point stands for 8 or 4
- * neighbouring elements, and has one coordinate for each of these elements: an index into the
- * type's list of magnitudes (in IQ1: of values). types_coded.c uses the grids. This part owns the
- * grids, and does not know the magnitudes, signs or scales. Any thread. */
+ * neighbouring elements, and has one coordinate for each of these elements. A coordinate is an
+ * index into the type's list of magnitudes (in IQ1, its list of values). types_coded.c uses the
+ * grids. This part owns the grids, and does not know magnitudes, signs or scales. Any thread. */
 #ifndef COMPUTE_TYPES_GRID_H
 #define COMPUTE_TYPES_GRID_H
 

@@ -42,7 +42,7 @@ struct config_machine {
     /* The value of the key `stages` as JSON text: see config_stages. Empty = one stage has all
      * layers. */
     char stages[2048];
-    uint32_t tensor_parallel; /* Ranks of each stage without a number of its own. */
+    uint32_t tensor_parallel; /* Ranks of each stage whose entry in `stages` gives no number. */
     uint32_t threads;         /* 0 = one for each core of the host. */
     /* KV memory for all layers together. Each replica of a stage has the whole KV memory of the
      * stage's layers. */
@@ -50,7 +50,7 @@ struct config_machine {
     /* Value of UCX_NET_DEVICES for this machine; empty = the value of transport.ucx_devices. */
     char ucx_devices[128];
     uint32_t nice;          /* Unix nice value of the machine's processes. */
-    uint32_t power_limit_w; /* Limit of the GPU, or of the host's CPU packages; 0 = none. */
+    uint32_t power_limit_w; /* Power limit of the GPU or of the host's CPUs; 0 = none. */
 };
 
 /* The section `kv`. */
@@ -71,11 +71,11 @@ struct config_kv {
         uint32_t wait_ms;                /* Most time that a prompt waits for stored KV. */
         char key_file[LIMIT_PATH_BYTES]; /* Empty = stored KV is not encrypted. */
         struct {
-            uint64_t bytes; /* Of each machine; 0 = none. */
+            uint64_t bytes; /* Size of each machine's memory tier; 0 = no memory tier. */
         } memory;
         struct {
-            char path[LIMIT_PATH_BYTES]; /* Empty = no files. */
-            uint64_t bytes;              /* Of each file. */
+            char path[LIMIT_PATH_BYTES]; /* Folder of the files; empty = no file tier. */
+            uint64_t bytes;              /* Size of each machine's file. */
         } file;
         struct {
             char servers[512]; /* Empty = no store. */
@@ -222,22 +222,23 @@ struct config_stage {
     uint32_t rank;    /* Number of this rank, from 0. */
     uint32_t ranks;   /* Number of ranks of the stage or replica; 1 = no other ranks. */
     char device[32];  /* Device of this process, as in struct config_machine. */
-    uint32_t threads; /* Threads of this process; 0 = from the number of cores of its host. */
+    uint32_t threads; /* Threads of this process; 0 = the cores of its host divided by `ranks`. */
     /* "host:port" of a process on another host; empty = a child process of the head. */
     char address[LIMIT_ADDRESS_BYTES];
     uint32_t first_layer; /* First layer of the stage. */
-    uint32_t end_layer;   /* Layer behind the last one; 0 = the config gives no layers. */
+    uint32_t end_layer;   /* Layer after the last layer; 0 = the config gives no layers. */
     uint32_t speed;       /* Relative speed of a replica among the replicas; 100 = normal. */
 };
 
 /* All stage processes of a machine. */
 struct config_stages {
     uint32_t count; /* 0 = the machine has no stages. */
-    /* In the order of layers. Replicas of a stage are neighbours; ranks of a replica, too. */
+    /* In the order of layers. The replicas of a stage follow each other, and so do the ranks of a
+     * replica. */
     struct config_stage stages[LIMIT_STAGE_PROCESSES];
 };
 
-/* Whether the machine has several processes: stages or ranks. */
+/* Returns true if the machine has stage processes (stages or ranks). */
 static inline bool config_has_stages(const struct config_machine *machine)
 {
     return machine->stages[0] != 0 || machine->tensor_parallel > 1;
@@ -281,8 +282,9 @@ void config_machine_memory_add(const struct config *config, const struct config_
                                const struct config_model_bytes *files,
                                struct config_host_memory *sum);
 
-/* Returns the number format of KV: kv.dtype, or for "auto": "f16" if all machines compute on GPUs
- * only, else "i16" (also without machines). Needs a config that config_check has accepted. */
+/* Returns the number format of KV: the value of kv.dtype. If the value is "auto", returns "f16" if
+ * all machines compute on GPUs only, otherwise (also without machines) "i16". Needs a config that
+ * config_check has accepted. */
 const char *config_kv_dtype(const struct config *config);
 
 /* Sets the built-in default: a prompt machine "prompt-0" and a token machine "token-0", both
@@ -304,8 +306,9 @@ typedef void (*config_mistake_call)(void *self, const char *text);
 
 /* Reads a file as config_load does, but goes on after a mistake, and calls on_mistake for every
  * mistake found. After a mistake, the key with the mistake, or the object around this key, is
- * ignored; further mistakes in an ignored object are not found. Returns true, and stores *out, if
- * the rest of the file is a valid config. */
+ * ignored. After a mistake below `pools`, all of `pools` and `machines` is ignored. Further
+ * mistakes in an ignored object are not found. Returns true, and stores *out, if the rest of the
+ * file is a valid config. */
 bool config_load_all(const char *path, config_mistake_call on_mistake, void *self,
                      struct config *out);
 
@@ -327,7 +330,7 @@ enum status config_check(const struct config *config, const char *source, struct
 
 /* Finds the model: a regular file, or a folder with config.json. A relative path is searched in the
  * current directory, in the folder of the config file, in $XDG_CACHE_HOME/cleave (or in
- * ~/.cache/cleave if the variable is empty), and then in CONFIG_MODELS_FOLDER. Returns
+ * ~/.cache/cleave if the variable is not set or empty), and then in CONFIG_MODELS_FOLDER. Returns
  * ST_NOT_FOUND if there is no model; the error names the searched places. */
 enum status config_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                               struct error *error);
@@ -338,9 +341,9 @@ const char *config_draft_key(const struct config *config);
 enum status config_draft_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                               struct error *error);
 
-/* Stores the path of a file that the config names. An absolute path is unchanged; the folder of
- * config->source, if it has one, is put before a relative path. Returns ST_TOO_LARGE if the path is
- * too long. */
+/* Stores the path of a file that the config names. An absolute path is unchanged. To a relative
+ * path, adds the folder of config->source at the front, unless config->source has no folder.
+ * Returns ST_TOO_LARGE if the path is too long. */
 enum status config_file_path(const struct config *config, const char *file,
                              char out[LIMIT_PATH_BYTES], struct error *error);
 

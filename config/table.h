@@ -33,7 +33,7 @@ struct config_key {
     uint64_t minimum;    /* See enum config_type. */
     uint64_t maximum;    /* See enum config_type. */
     uint32_t step;       /* CONFIG_WHOLE: 0 = any value in the range. */
-    bool accepts_auto;   /* CONFIG_WHOLE: "auto" is a value, too, stored as CONFIG_AUTO. */
+    bool accepts_auto;   /* CONFIG_WHOLE: also accepts "auto", which is stored as CONFIG_AUTO. */
     const char *choices; /* CONFIG_CHOICE: separated by spaces: "f16 f32". */
     /* Default as text of a command line; NULL = see default_words. */
     const char *default_text;
@@ -86,9 +86,9 @@ bool config_key_nearest(const char *path, char nearest_out[CONFIG_KEY_BYTES]);
  * for `path`, if the value is wrong. The key's type must not be CONFIG_POOL. */
 bool config_value_set(const struct config_key *key, void *base, const char *path,
                       const json_t *value, struct config_fault *fault);
-/* Returns the key's field of *base (see config_value_set) as JSON, a new reference. NULL = the
- * field is empty although the key has no empty value, the key is a CONFIG_POOL, or there is no
- * memory. */
+/* Returns the key's field of *base (see config_value_set) as JSON, a new reference. Returns NULL if
+ * the field is empty and the key accepts no empty text, if a machine has no stages, if the key is a
+ * CONFIG_POOL, or if there is no memory. */
 json_t *config_value_get(const struct config_key *key, const void *base);
 /* Converts text of the command line to JSON (a new reference). Returns NULL if there is no memory
  * or the text is not UTF-8. The caller checks the value (config_value_set). */
@@ -114,7 +114,7 @@ bool config_machines_check(const struct config *config, struct config_fault *fau
 /* Checks the value of the key `stages` and stores the value in machine->stages. */
 bool config_stages_set(struct config_machine *machine, const char *path, const json_t *value,
                        struct config_fault *fault);
-/* Checks a machine's stages together with its other keys. Requires that all its keys are set. */
+/* Checks a machine's stages together with the machine's other keys, which must be set. */
 bool config_stages_check(const struct config_machine *machine, struct config_fault *fault);
 /* Returns true if no stage has an address that other hosts can reach. Requires that
  * config_stages_check has accepted the machine. */
@@ -128,8 +128,9 @@ json_t *config_stages_json(const struct config_machine *machine);
 bool config_adapters_check(const struct config *config, struct config_fault *fault);
 
 /* --- comments.c --- */
-/* Replaces comments, as in C, by blanks, so that lines and columns stay. Returns false if a comment
- * has no end; *line_out is then the line (from 1) in which the comment begins. */
+/* Replaces comments (as in C) by blanks, so that the lines and columns of the other text do not
+ * change. Returns false if a comment has no end; *line_out is then the line (from 1) in which the
+ * comment begins. */
 bool config_comments_blank(char *text, size_t text_bytes, unsigned *line_out);
 
 /* --- locate.c --- */

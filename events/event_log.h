@@ -30,7 +30,7 @@ enum status event_log_open(const char *path, struct event_log **out, struct erro
 void event_log_close(struct event_log *log);
 
 /* Adds one line, given without its line feed. The line is copied. A line {"dropped":N} in the file
- * means that N lines are missing at its place. */
+ * stands for N dropped lines. */
 void event_log_add(struct event_log *log, const char *line, size_t line_bytes);
 
 /* Returns true if both logs have the same file. */

@@ -1,8 +1,8 @@
 /* event_text: writes and reads the lines of the event log (config key `log/events_file`): the
- * cluster scheduler's options, events and actions as JSON. A new scheduler that gets the options
- * and events of a log without missing lines makes the actions in the log. The gateway and the
- * simulator write lines; `cleave simulate` and `cleave trace` read them. The functions own nothing,
- * open no files, and may be called on any thread.
+ * cluster scheduler's options, events and actions as JSON. If a log has all lines, a new scheduler
+ * that gets the log's options and events makes the log's actions. The gateway and the simulator
+ * write lines; `cleave simulate` and `cleave trace` read them. The functions own nothing, open no
+ * files, and may be called on any thread.
  *
  *   {"events":1,"whole":true,"options":{…}}          first line; "whole": the log begins with the
  *                                                    gateway's start
@@ -60,7 +60,7 @@ struct event_decision {
     uint32_t pull_us;     /* Estimated time from the route until moved KV has arrived. */
     uint32_t computed_us; /* Estimated time from the route until the prompt is computed. */
     int64_t routed_us;    /* When the request was routed. */
-    int64_t pulled_us;    /* When moved KV had arrived, set by the caller; 0 = it has not. */
+    int64_t pulled_us;    /* When moved KV had arrived, set by the caller; 0 = not yet. */
 };
 
 /* Returns the choice of a route (an action SCHED_ROUTE) made at now_us. */

@@ -57,7 +57,7 @@ struct ledger_counts {
     uint32_t waiting;         /* Ended answers whose lines are not written yet. */
     uint32_t left_by_earlier; /* Answers of earlier processes without a line at ledger_open. */
     uint64_t torn_bytes;      /* Bytes of an incomplete last line at ledger_open; 0 = none. */
-    char failure[128]; /* Why the latest attempt to write a line failed; empty = it succeeded. */
+    char failure[128]; /* Why the latest attempt to write a line failed; empty = no failure. */
 };
 
 /* Opens or makes both files (mode 0600) and starts the thread, which first writes lines that an

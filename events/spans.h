@@ -15,9 +15,9 @@
 struct spans;
 
 struct spans_counts {
-    uint64_t sent; /* Spans whose POST was answered with a status 2xx. */
-    uint64_t dropped;
-    char drop_reason[160]; /* Why the latest dropped spans were dropped; empty = none were. */
+    uint64_t sent;         /* Spans whose POST was answered with a status 2xx. */
+    uint64_t dropped;      /* Spans that were not sent. */
+    char drop_reason[160]; /* Why the latest spans were dropped; empty = no span was dropped. */
 };
 
 /* Loads libcurl and starts the thread, without contacting the collector. endpoint: a URL such as

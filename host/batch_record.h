@@ -28,8 +28,9 @@ uint32_t batch_record_read(int fd, uint64_t *ids_out);
  * no record, ST_IO, or ST_NO_MEMORY. */
 enum status batch_record_open(int fd, struct batch_record **out, struct error *error);
 void batch_record_close(struct batch_record *record); /* NULL is fine. */
-/* Adds a request to the batch in a batch slot (below LIMIT_BATCHES_IN_FLIGHT), which has less than
- * LIMIT_BATCH_SEQUENCES requests. Call this function before the batch starts. NULL is fine. */
+/* Adds a request to the batch in a batch slot (below LIMIT_BATCHES_IN_FLIGHT). Requires that the
+ * batch has fewer than LIMIT_BATCH_SEQUENCES requests. Call this function before the batch starts.
+ * NULL is fine. */
 void batch_record_add(struct batch_record *record, uint32_t batch_slot, uint64_t request_id);
 /* Removes the requests of a batch that has ended. NULL is fine. */
 void batch_record_end(struct batch_record *record, uint32_t batch_slot);

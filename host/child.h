@@ -21,7 +21,7 @@
 
 /* What to start. The pointers need to be valid only during child_start. */
 struct child_spec {
-    const char *program; /* Path of the executable; NULL = the one that runs now. */
+    const char *program; /* Path of the executable; NULL = the executable of this process. */
     const char *machine; /* Name of the machine in the config. */
     const struct config *config;
     const struct secret_keys *keys;             /* The cluster's keys; NULL = none. */

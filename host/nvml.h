@@ -1,6 +1,6 @@
-/* nvml: the energy and the power limit of one NVIDIA GPU, by the driver's library libnvidia-ml.so.1,
- * which is loaded at run time. A machine's process opens one struct nvml for its device and uses it
- * on the same thread. Only NVIDIA's driver knows the power: of a GPU, not of its host's CPUs. */
+/* nvml: reads the energy and the power limit of one NVIDIA GPU, and sets the limit, with the
+ * driver's library libnvidia-ml.so.1, which is loaded at run time. energy.c and power_limit.c open
+ * one struct nvml each. Each struct is used on one thread. */
 #ifndef HOST_NVML_H
 #define HOST_NVML_H
 
@@ -9,29 +9,33 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* All zeros = not open. */
+/* One GPU; all zeros = not open. */
 struct nvml {
-    void *library; /* NULL = not open. */
-    void *device;  /* The driver's handle of the GPU. */
+    void *library; /* Handle of the library; NULL = not open. */
+    void *device;  /* The driver's handle of the GPU; NULL = no GPU was found. */
+    /* Functions of the library. All except error_text return 0 or the code of an error. */
     int (*energy)(void *device, unsigned long long *out_mj);
     int (*limit_get)(void *device, unsigned *out_mw);
     int (*limit_set)(void *device, unsigned mw);
     const char *(*error_text)(int code);
 };
 
-/* Opens the GPU that CUDA numbers as `device` says ("cuda:0"), by CUDA_VISIBLE_DEVICES.
- * ST_NOT_FOUND: there is no driver, or no such GPU. ST_UNSUPPORTED: the GPUs of this computer
- * differ, so the driver may number them in another way than CUDA; CUDA_DEVICE_ORDER=PCI_BUS_ID, or
- * UUIDs in CUDA_VISIBLE_DEVICES, help. The caller ends with nvml_close, also on failure. */
+/* Opens the GPU `device`, such as "cuda:0". The number is CUDA's, and counts the GPUs in the
+ * environment variable CUDA_VISIBLE_DEVICES if the variable is set. Returns ST_NOT_FOUND if there
+ * is no usable driver or no such GPU. Returns ST_UNSUPPORTED if this host's GPUs are not all of one
+ * model, because the driver and CUDA may then number the GPUs in different orders. The environment
+ * variable CUDA_DEVICE_ORDER=PCI_BUS_ID, or UUIDs in CUDA_VISIBLE_DEVICES, prevent this error. The
+ * caller calls nvml_close, also after an error. */
 enum status nvml_open(const char *device, struct nvml *out, struct error *error);
-/* Sets *out_uj to the microjoules that the GPU has used since its driver was loaded. Returns false
- * if the GPU has no meter (before Volta). */
+/* Stores the microjoules that the GPU has used since the driver was loaded. Returns false if no GPU
+ * is open, or if the meter cannot be read (GPUs before Volta have no meter). */
 bool nvml_energy_uj(struct nvml *n, uint64_t *out_uj);
-/* Sets *out_mw to the limit of the GPU's mean power in milliwatts. Returns false on failure. */
+/* Stores the limit of the GPU's mean power, in milliwatts. Returns false if no GPU is open, or if
+ * the limit cannot be read. */
 bool nvml_limit_mw(struct nvml *n, uint32_t *out_mw);
-/* Limits the GPU's mean power. ST_IO: the driver refuses; only root may do it, and only between the
- * least and the greatest limit of the GPU. */
+/* Limits the GPU's mean power to `mw` milliwatts. Requires an open GPU. Returns ST_IO if the driver
+ * refuses: only root may set the limit, and the GPU has a least and a greatest limit. */
 enum status nvml_limit_set(struct nvml *n, uint32_t mw, struct error *error);
-void nvml_close(struct nvml *n);
+void nvml_close(struct nvml *n); /* All zeros are fine. Sets *n to zeros. */
 
 #endif

@@ -65,7 +65,7 @@ uint32_t kv_prefix_read_begin(struct kv_prefix *prefix, uint64_t salt, const uin
                               uint32_t spans_max, uint32_t window_first, struct kv_tables *tables,
                               struct kv_prefix_reader *reader_out);
 
-/* Ends all reading of the caller. Sets *reader to zeros. */
+/* Ends the caller's reading of all blocks. Sets *reader to zeros. */
 void kv_prefix_read_end(struct kv_prefix *prefix, struct kv_prefix_reader *reader);
 /* Ends the caller's reading of window blocks, which may then be evicted. The caller still reads the
  * other blocks. */
@@ -77,7 +77,8 @@ struct kv_prefix_blocks {
     uint64_t salt;
     const uint32_t *tokens; /* spans * block_tokens tokens. */
     const struct kv_tables *tables;
-    uint32_t spans; /* Number of spans to add, from the request's first. Their KV is complete. */
+    /* Number of spans to add, from the request's first span. Requires that their KV is complete. */
+    uint32_t spans;
     /* Window blocks are added from this span on. Requires that the request's own window blocks from
      * this span on hold the KV of their span, and that the request no longer writes into them.
      * Equal to `spans` = no window blocks are added. */
@@ -91,9 +92,9 @@ struct kv_prefix_blocks {
 /* Adds a request's blocks to the cache. Requires that each added block is a KV_LIVE block of the
  * owner or a block of the cache. The owner's blocks become blocks of the cache; if the cache
  * already has a block for these tokens and this salt, the owner keeps its block. *reader is what
- * the caller reads, from kv_prefix_read_begin. After the call, the caller reads the chain of all
- * added spans. If the cache has no room for all spans, only the first spans are added. No effect if
- * no span can be added. */
+ * the caller reads, and is updated. After the call, the caller reads the chain of all added spans.
+ * If the cache has no room for all spans, only the first spans are added. No effect if no span can
+ * be added. */
 void kv_prefix_add(struct kv_prefix *prefix, const struct kv_prefix_blocks *blocks,
                    struct kv_prefix_reader *reader);
 
@@ -123,7 +124,7 @@ void kv_prefix_added_set(struct kv_prefix *prefix,
                                        uint32_t spans),
                          void *self);
 
-/* Stores the hashes of the cached prefixes that a listener can get (step_spans), at most
+/* Stores the hashes of the cached prefixes that are reported to the listener (step_spans), at most
  * hashes_max. Returns the number of hashes; 0 without a listener. */
 uint32_t kv_prefix_list(const struct kv_prefix *prefix, uint64_t *hashes_out, uint32_t hashes_max);
 

@@ -2,12 +2,13 @@
  * table for each layer group. The functions take blocks from a kv_pool, mark and free them, and
  * fill in the tables. Entry i of a group's table is the block of span i. The first entries may name
  * blocks of the prefix cache (kv_prefix.h). The other entries name the request's own blocks. In a
- * group with a window, the request has `keep` own blocks at most: when these are used, entry i
- * names the block of entry i - keep, because no later token reads the span of that entry.
+ * group with a window, the request has at most `keep` own blocks. When all `keep` blocks are used,
+ * entry i names the block of entry i - keep, because no later token reads span i - keep.
  *
- * Prompt pool, token pool, prefix cache and the loads of tiers call the functions, on the machine's
- * event loop thread, and so does the simulator. The functions allocate no memory: the caller owns
- * the tables. scheduler/memory.h, not this part, decides how many blocks a request gets. */
+ * Prompt pool, token pool, prefix cache and the loads of tiers call the functions on the machine's
+ * event loop thread. The simulator also calls the functions. The functions allocate no memory: the
+ * caller owns the tables. scheduler/memory.h, not this part, decides how many blocks a request
+ * gets. */
 #ifndef KVCACHE_KV_TABLES_H
 #define KVCACHE_KV_TABLES_H
 

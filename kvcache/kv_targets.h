@@ -44,8 +44,9 @@ void kv_targets_close(struct kv_targets *t);
  * is reached over `peer`, the caller's connection to the machine (NULL = none). `link_changed`
  * reports the result, during this call or later.
  *
- * On each path, a process must store each KV head of each of our layers; if our arena.copy_count is
- * 0, exactly one process. Otherwise the target fails. `name` and `stages` are copied. */
+ * On each path, at least one process must store each KV head of each of our layers; exactly one
+ * process if our arena.copy_count is 0. Otherwise the target fails. `name` and `stages` are
+ * copied. */
 void kv_targets_set(struct kv_targets *t, uint32_t target, const char *name,
                     struct transport_peer *peer, const struct message_stages *stages);
 /* Ends the connections that kv_targets made to the target, and forgets the target's flushes. Calls

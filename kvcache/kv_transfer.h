@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 /* An arena: the layout of one process's KV memory. The memory has rows. A row has at most one layer
- * of each layer group: layer l is in row l / groups.count - first_layer / groups.count (whole
+ * of each layer group: with G layer groups, layer l is in row l / G - first_layer / G (whole
  * numbers). Block b of a layer begins at byte row * layer_stride_bytes + b * block_bytes. The
  * layers of a row use different blocks. Within a block, the KV heads have equal sizes and follow
  * each other without gaps. */

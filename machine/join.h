@@ -1,6 +1,6 @@
 /* machine_join: makes the config of a machine that has no config file: `cleave machine --join`.
- * machine/main.c calls it once, on the main thread, before the process enters the sandbox. This
- * part owns nothing, and does not register the machine (member.h does). */
+ * machine/main.c calls the function once, on the main thread, before the process enters the
+ * sandbox. This part owns nothing, and does not register the machine (member.h does). */
 #ifndef MACHINE_JOIN_H
 #define MACHINE_JOIN_H
 

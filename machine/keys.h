@@ -26,7 +26,7 @@ void machine_keys_done(struct machine_keys *keys);
 
 /* Reads new keys from the pipe, without waiting. Returns true if *next_out has keys that differ
  * from the keys in use; the caller then makes them the keys in use with machine_keys_use. Closes
- * the pipe if the other process has ended or has sent something else than keys. Requires a pipe. */
+ * the pipe if the other process has ended or has sent bytes that are not keys. Requires a pipe. */
 bool machine_keys_receive(struct machine_keys *keys, struct secret_keys *next_out);
 /* Reads the key file again. Returns true as machine_keys_receive does. If there are no new keys,
  * logs why. */

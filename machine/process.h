@@ -5,10 +5,10 @@
  * (the ready line). Then it runs the event loop until the machine or the stage has stopped or
  * fails. This part parses no options, and starts no stage processes (the head's executor does).
  *
- * SIGTERM and SIGINT stop the machine or the stage. But the first of these signals makes a machine
- * that serves leave (machine_leave), unless the signal comes from the parent process, or the parent
- * process has ended. SIGHUP makes the process read the key file again; SIGUSR2 changes the log
- * level. */
+ * SIGTERM and SIGINT stop the machine or the stage. Exception: the first of these signals makes a
+ * machine that serves leave (machine_leave), unless the signal comes from the parent process, or
+ * the parent process has ended. SIGHUP makes the process read the key file again; SIGUSR2 changes
+ * the log level. */
 #ifndef MACHINE_PROCESS_H
 #define MACHINE_PROCESS_H
 
@@ -54,8 +54,8 @@ enum status machine_process_turns_open(struct machine_process *process, struct e
 /* Runs the machine, and returns when the process must end: ST_OK, or an error that main.c
  * prints. */
 enum status machine_process_run_machine(struct machine_process *process, struct error *error);
-/* Runs the stage process, and returns as machine_process_run_machine does. But if the stage has
- * joined a group of ranks (stage_in_group), the process exits. */
+/* Runs the stage process, and returns as machine_process_run_machine does. But if stage_in_group is
+ * true at the end, exits the process instead of returning. */
 enum status machine_process_run_stage(struct machine_process *process, struct error *error);
 
 #endif

@@ -111,13 +111,13 @@ static inline void v_store_f16_part(uint16_t *p, vec a, uint32_t lanes)
         p[i] = half_to_f16(a.lane[i]);
 }
 
-/* Sets the lanes from `lanes` on to 0. */
+/* Returns `a` with 0 in all lanes except the first `lanes`. */
 static inline vec v_keep(vec a, uint32_t lanes)
 {
     return v_load_part(a.lane, lanes);
 }
 
-/* Sets the first `lanes` lanes to 0. */
+/* Returns `a` with 0 in the first `lanes` lanes. */
 static inline vec v_drop(vec a, uint32_t lanes)
 {
     memset(a.lane, 0, lanes * sizeof(float));
@@ -158,9 +158,9 @@ static inline vec v_fma_flush(vec a, vec b, vec c)
     for (int i = 0; i < 16; i++) {
         float x = fabsf(a.lane[i]) < 0x1p-126f ? copysignf(0.0f, a.lane[i]) : a.lane[i];
         float f = fmaf(x, b.lane[i], c.lane[i]);
-        /* The result becomes 0 if its magnitude is below 2^-126 after rounding to 24 bits with any
-         * exponent, so if the exact magnitude is below 2^-126 - 2^-151. fp64 is exact near this
-         * limit. */
+        /* The result becomes 0 if its magnitude, rounded to 24 bits with an unlimited exponent, is
+         * below 2^-126. This holds if the exact magnitude is below 2^-126 - 2^-151. fp64 is exact
+         * near this limit. */
         if (fabsf(f) <= 0x1p-126f &&
             fabs(fma((double)x, (double)b.lane[i], (double)c.lane[i])) < 0x1p-126 - 0x1p-151)
             f = copysignf(0.0f, f);
@@ -287,7 +287,8 @@ static inline vec v_int_float(ivec a)
     return v;
 }
 
-/* Loads pairs of neighbouring 16-bit integers, one pair per lane; lanes from `lanes` on are 0. */
+/* Loads pairs of neighbouring 16-bit integers, one pair into each of the first `lanes` lanes; the
+ * other lanes are 0. */
 static inline ivec v_load_pairs_part(const int16_t *p, uint32_t lanes)
 {
     ivec v = v_int_zero();

@@ -7,8 +7,8 @@
  * A lane is a device that computes some rows of a batch on one thread (compute/lanes.h). The
  * workers of a lane are only the thread that calls the lane.
  *
- * Idle threads spin for some microseconds, then sleep. Workers allocate nothing after workers_open,
- * log nothing, and know no operations. The threads are not pinned to cores. */
+ * Idle threads spin for 30 us, then sleep. This part allocates nothing after workers_open, logs
+ * nothing, and does not know what an item computes. The threads are not pinned to cores. */
 #ifndef COMPUTE_CPU_WORKERS_H
 #define COMPUTE_CPU_WORKERS_H
 
@@ -34,9 +34,9 @@ void workers_close(struct workers *w);
 /* Returns the number of threads, including the thread that calls workers_run. */
 uint32_t workers_threads(const struct workers *w);
 
-/* Returns the first item of the share of thread `thread`, if there are `items` items. The share
- * ends where the share of thread + 1 begins; after the last thread, returns `items`. Other threads
- * may take items from a share, but thread 0 computes a single item. */
+/* Returns the first item of the share of thread `thread` in a run of `items` items. The share ends
+ * where the share of thread + 1 begins; returns `items` if `thread` is the number of threads. Other
+ * threads may take items from a share. If a run has only one item, thread 0 computes the item. */
 uint32_t workers_share(const struct workers *w, uint32_t items, uint32_t thread);
 
 /* Calls fn(context, item, thread) once for each item from 0 to `items` - 1, on any of the threads.

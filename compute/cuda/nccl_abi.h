@@ -1,8 +1,8 @@
 /* nccl_abi: declares the part of NCCL's C interface that groups use (libnccl.so.2, 2.10.3 or
- * later). The plugin is built without NCCL's header, so a plugin from a host without NCCL can use
- * groups on a host with NCCL. group.cu includes this header and loads the library, on the threads
- * that call compute_group_ops (compute/group.h). tests/gpu/nccl_header.cc compares the declarations
- * with NCCL's header. The header has no functions and no state. */
+ * later). The plugin is built without NCCL's header, so a plugin that was built on a host without
+ * NCCL can use groups on a host with NCCL. group.cu includes this header and loads the library, on
+ * the threads that call compute_group_ops (compute/group.h). tests/gpu/nccl_header.cc compares the
+ * declarations with NCCL's header. The header has no functions and no state. */
 #ifndef COMPUTE_CUDA_NCCL_ABI_H
 #define COMPUTE_CUDA_NCCL_ABI_H
 

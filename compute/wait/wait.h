@@ -1,6 +1,6 @@
-/* wait: what tests need of the waiting backend (compute_wait in compute.h), which sleeps instead of
- * computing (docs/profile.md): a clock that tests can replace, and constants. Tests call
- * wait_clock_set on the thread that opened the device. This header owns nothing. */
+/* wait: the parts of the waiting backend (compute_wait in compute.h) that tests need: a clock that
+ * tests can replace, and constants. The backend sleeps instead of computing (docs/profile.md).
+ * Tests call wait_clock_set on the thread that opened the device. This header owns nothing. */
 #ifndef COMPUTE_WAIT_WAIT_H
 #define COMPUTE_WAIT_WAIT_H
 
@@ -20,7 +20,8 @@ struct wait_clock {
  * compute_wait opened the device, and that the device does not compute. */
 void wait_clock_set(struct compute *device, const struct wait_clock *clock);
 
-/* Most nanoseconds by which a late end of a layer's wait shortens the wait of the next layer. */
+/* If the wait of a layer ends late, the wait of the next layer is shorter by the delay, but by at
+ * most this number of nanoseconds. */
 #define WAIT_CREDIT_NS_MAX ((int64_t)10 * 1000 * 1000)
 
 /* The logits that the backend writes: WAIT_LOGIT for the token WAIT_TOKEN, 0 for all other tokens.

@@ -1,7 +1,7 @@
 /* store_connection: a connection to one server of the shared store (tier_store.h), over TCP or TLS.
  * The connection owns the socket and the TLS session. It sends and receives bytes, and does not
- * know the meaning of the bytes (store_session.h does). A call with a deadline waits until the
- * deadline at most. A deadline is a time of clock_system in microseconds. store_session.c and
+ * know the meaning of the bytes (store_session.h does). A call with a deadline waits at most until
+ * the deadline. A deadline is a time of clock_system in microseconds. store_session.c and
  * tier_store.c call the functions, on one thread at a time (tier_backend.h). A connection does not
  * connect again by itself. */
 #ifndef KVCACHE_TIERS_STORE_CONNECTION_H

@@ -2,8 +2,8 @@
  * Valkey and Redis. A session owns its connection (store_connection.h) and the commands that are
  * not sent yet; hiredis formats commands and parses replies. Commands may be sent before the
  * replies to earlier commands are received; replies arrive in the order of the commands. After any
- * result except ST_OK, the session can only be closed. A call with a deadline waits until the
- * deadline at most. A deadline is a time of clock_system in microseconds. tier_store.c calls the
+ * result except ST_OK, the session can only be closed. A call with a deadline waits at most until
+ * the deadline. A deadline is a time of clock_system in microseconds. tier_store.c calls the
  * functions, on one thread at a time (tier_backend.h). The session does not know the meaning of
  * commands, except AUTH. */
 #ifndef KVCACHE_TIERS_STORE_SESSION_H
@@ -53,7 +53,7 @@ enum store_reply_kind {
 struct store_reply {
     enum store_reply_kind kind;
     int64_t integer;
-    size_t bytes;   /* Size of the value or text, also if it did not fit. */
+    size_t bytes;   /* Size of the value or text, also of a value or text that did not fit. */
     char text[200]; /* Has only printable characters; cut if it is too long. */
 };
 

@@ -9,9 +9,9 @@
  * failures for longer, at most 64 s; meanwhile its names belong to the other servers. Except
  * `open`, a call returns ST_UNREACHABLE at the first failure of a server, or if no server can be
  * asked. If a server refuses to store, `put` returns ST_NO_RESOURCE for the names of this server;
- * the server is still read, and is asked to store again after a pause. A call that ends at the
- * caller's deadline finds or stores nothing, and counts as a failure only after several such calls
- * in a row.
+ * the server is still read, and is asked to store again after a pause of 1 to 64 s. A call that
+ * ends at the caller's deadline finds or stores nothing, and counts as a failure of the server only
+ * if it is at least the third such call in a row.
  *
  * machine/ and the gateway's check of its config make backends; one thread at a time uses a backend
  * (tier_backend.h). Records may expire (kv/tiers/store/expire_s), and servers may evict records. If
@@ -25,9 +25,9 @@
 
 /* Makes a backend by the keys kv/tiers/store/…; ops->open connects. servers: the text of
  * kv/tiers/store/servers, or a part of it. A call of the backend ends after
- * kv/tiers/store/deadline_ms, or at the caller's deadline if that is earlier. Fails, for example,
- * if an address is wrong, if the file of password or CAs cannot be used, or if cleave was built
- * without hiredis (ST_UNSUPPORTED). */
+ * kv/tiers/store/deadline_ms, or at the caller's deadline if that is earlier. Returns
+ * ST_UNSUPPORTED if cleave was built without hiredis, or another error if an address is wrong, or
+ * if the password or the CAs cannot be read. */
 enum status tier_store_make(const struct config *config, const char *servers,
                             struct tier_backend **out, struct error *error);
 

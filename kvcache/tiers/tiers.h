@@ -51,7 +51,8 @@ struct tier_job {
     atomic_bool cancelled;                           /* See tiers_job_cancel. */
 
     /* Results, valid in `ended`. */
-    /* Spans from `first` on that were found (TIER_FIND, TIER_PROBE) or loaded (TIER_LOAD). */
+    /* Number of spans from `first` on that were found (TIER_FIND, TIER_PROBE) or loaded
+     * (TIER_LOAD). */
     uint32_t count;
     uint32_t written; /* TIER_STORE: records for which `put` returned ST_OK. */
     uint32_t dropped; /* TIER_STORE: spans of which a record was not stored. */
@@ -62,7 +63,7 @@ struct tier_job {
     struct digest *names; /* [groups][end] */
     bool begun;           /* TIER_STORE: the names are made, and `at` is the next span. */
     uint32_t at;
-    /* TIER_STORE: in each layer group, the records up to this span were stored before. */
+    /* TIER_STORE: in each layer group, the records before this span were stored earlier. */
     uint32_t stored[LAYER_GROUPS_MAX];
 };
 

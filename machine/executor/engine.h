@@ -23,8 +23,8 @@ struct engine_sample {
     /* How the token is chosen. The caller sets forced_token to COMPUTE_SAMPLE_DRAW, and edit_first
      * and edit_count to 0; the engine makes the edits from `context`. */
     struct compute_sample choice;
-    /* Rules and earlier tokens for the edits of the row's logits (logit_edits.h). What it points to
-     * is valid until the job is done. */
+    /* Rules and earlier tokens for the edits of the row's logits (logit_edits.h). The memory to
+     * which `context` points must stay valid until the job is done. */
     struct sample_context context;
     /* Bit id % 32 of word id / 32 is 1 if token `id` may be drawn; NULL = any token may. */
     const uint32_t *allowed;
@@ -80,8 +80,8 @@ struct engine_options {
     uint32_t rows_max;             /* Most rows of a batch. */
     /* Not owned. Jobs are computed only during this process's turns; NULL = at any time. */
     struct turns *turns;
-    /* Rank in its group (engine_group_join); 0 without ranks. All ranks must get equal jobs. Ranks
-     * other than 0 do not sample, score and pool. */
+    /* This process's rank in its group (engine_group_join); 0 without ranks. All ranks must get
+     * equal jobs. Ranks other than 0 do not sample, score and pool. */
     uint32_t rank;
 };
 

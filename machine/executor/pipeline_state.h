@@ -54,14 +54,14 @@ struct stage_process {
 struct pipeline_batch {
     uint64_t serial;              /* Serial of the batch's JOB; 0 = the batch slot is free. */
     uint64_t done_awaited;        /* Bit i: stage process i must still report DONE. */
-    uint32_t result_count;        /* Results that the sampling process must send. */
+    uint32_t result_count;        /* Number of results that the sampling process must send. */
     const struct engine_job *job; /* Receives the results. */
 };
 
-/* What the stage processes know of the request in a slot of the request table. */
+/* What the stage processes know about the request in a slot of the request table. */
 struct pipeline_table {
     kv_owner_id owner;    /* The request that has the slot. */
-    uint32_t known_spans; /* Spans from the first on whose block ids were sent. */
+    uint32_t known_spans; /* Number of spans, from the first on, whose block ids were sent. */
     /* Number of the CONTEXT's uint32 words (token rules, then tokens) that were sent. */
     uint32_t known_words;
 };
@@ -151,8 +151,9 @@ static inline struct pipeline *pipeline_of(struct executor *e)
     return (struct pipeline *)(void *)e;
 }
 
-/* pipeline.c: records that the machine cannot continue, and why. The first reason stays. Waits a
- * moment for ends of stage processes, to learn whether one has crashed or was killed. */
+/* pipeline.c: records that the machine cannot continue, and why. Only the first call has an effect.
+ * Waits up to 300 ms at a time for stage processes to end, to learn whether one has crashed or was
+ * killed. */
 void pipeline_fail(struct pipeline *p, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Encodes and queues a message for a stage process, if the process is connected. After

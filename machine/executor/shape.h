@@ -20,7 +20,8 @@ struct machine_shape {
     uint32_t adapter_count;   /* Low-rank adapters of the model. */
     uint32_t context_tokens;  /* Most tokens of a request's context. */
     enum compute_kv_dtype kv_dtype;
-    bool kv_scheme_unused; /* The model asks for a quantised KV-cache (model_file_has_kv_scheme). */
+    /* The model asks for a quantised KV-cache (model_file_has_kv_scheme), which is not used. */
+    bool kv_scheme_unused;
     struct kv_arena arena; /* Arena of all layers and heads. */
     /* Sizes of the draft model; all zeros = none. Its KV memory has as many blocks as `arena`. */
     struct draft_shape draft;
@@ -55,7 +56,8 @@ enum status machine_shape_memory_check(const struct config_machine *machine_conf
  * common/counters.h). */
 struct message_copies machine_copy_counts(struct transport *transport);
 
-/* If writes to a connected peer travel in a slower way, logs why (transport_peer_note). */
+/* Logs why writes to a connected peer do not travel in a faster way, if a reason is known
+ * (transport_peer_note). */
 void machine_peer_note_log(const struct transport_peer *peer);
 
 /* Returns the number of spans of a request whose context has context_tokens tokens. */

@@ -1,4 +1,4 @@
-/* stage_contexts: what the sampler on the last stage of a pipeline must know of requests. For a
+/* stage_contexts: what the sampler on the last stage of a pipeline must know about requests. For a
  * request this part owns an array of 32-bit words: the request's token rules, then its tokens
  * (struct sample_context). The head sends new words in messages CONTEXT. stage_*.c call the
  * functions on the event loop thread of the stage process. The engine's thread reads the words of

@@ -144,7 +144,7 @@ struct transport_events stage_transport_events(void); /* Returns the functions f
 /* Encodes and queues a message; sends nothing if `peer` is NULL. If the message cannot be queued,
  * the peer is put into `doomed`. */
 void stage_send(struct stage *s, struct transport_peer *peer, const struct stage_message *message);
-/* Disconnects the peers in `doomed`. Not for callbacks of the transport. */
+/* Disconnects the peers in `doomed`. Must not be called from callbacks of the transport. */
 void stage_peers_drop(struct stage *s);
 /* Sends TARGET_LINK to the head; a callback of kv_targets. */
 void stage_target_link(void *self, uint32_t target, bool up, const char *text);

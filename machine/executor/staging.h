@@ -36,9 +36,10 @@ struct staging_side {
     uint32_t stride;
 };
 
-/* Computes the copies of a layer that both arenas have, from `source` to `target`: of span_count
- * spans (at most STAGING_SPANS_MAX), the KV heads that both arenas have. In a layer group with a
- * window, spans before window_first are left out. Returns the number of runs. */
+/* Computes which bytes of a layer are copied from `source` to `target`: the KV heads that both
+ * arenas have, of span_count spans (at most STAGING_SPANS_MAX). Requires that both arenas have the
+ * layer. In a layer group with a window, spans before window_first are left out. Returns the number
+ * of runs. */
 uint32_t staging_layer_runs(const struct staging_side *source, const struct staging_side *target,
                             uint32_t layer, uint32_t window_first, uint32_t span_count,
                             struct kv_run runs_out[STAGING_SPANS_MAX]);
