@@ -11,35 +11,39 @@
  * 1. Prompt machine: the machine of the prompt pool with the fewest pending tokens. With
  *    SCHED_HOMING_DONE, if this machine has prompts, a machine that the prompt pool has lent is
  *    taken instead if it has fewer pending tokens. If the found machine is over a threshold
- *    (prompt_queue_threshold_tokens, prompt_queue_threshold_us): the machine of the mixed pool with
- *    the fewest pending tokens, if this machine is not over a threshold.
+ *    (prompt_queue_threshold_tokens, prompt_queue_threshold_us), or no machine was found, the
+ *    machine of the mixed pool with the fewest pending tokens is taken, unless this machine is over
+ *    a threshold.
  * 2. Token machine: the machine of the token pool with the least scheduled KV memory. If this
- *    machine has requests and the new request does not fit its free memory: the machine of the
- *    mixed pool with the least scheduled KV memory, if the request fits its free memory. Memory
- *    that a machine keeps for answers that grow or for prompts does not count as free.
+ *    machine has requests and the new request does not fit its free memory, or if there is no such
+ *    machine, the machine of the mixed pool with the least scheduled KV memory is taken, if the
+ *    request fits its free memory. Memory that a machine keeps for answers that grow or for prompts
+ *    does not count as free.
  * 3. If rule 1 finds no machine, the machine of the token pool with the fewest pending tokens is
  *    lent: it moves to the mixed pool. If rule 2 finds no machine, the machine of the prompt pool
  *    with the least scheduled KV memory is lent.
  * 4. If a machine is still missing, the machine with the fewest pending tokens of all pools does
  *    both phases.
  *
- * A *pair* is the machines that sched_cluster_paired describes. Rules 3 and 4 do not apply until a
- * pair could serve for the first time, or until cover_after_us after the first machine was up. From
- * that time, they apply while no pair can serve, and with `adaptive` at any time. Exception: if
- * rules 1 and 2 could serve the request later, rules 3 and 4 leave out some machines of the token
- * pool for the prompt: those whose cores are all used by machines that compute prompts (cores.c).
- * If this leaves no machine for the prompt, rule 1 may take a machine over a threshold. While rules
- * 3 and 4 do not apply, rule 1 may take a machine over a threshold, and rule 2 a machine without
- * free memory.
+ * A *pair* is a prompt machine and a token machine with a link between them, or one mixed machine
+ * (sched_cluster_paired). Rules 3 and 4 do not apply until a pair could serve for the first time,
+ * or until cover_after_us has passed since the first machine was up. After that, they apply while
+ * no pair can serve, and with `adaptive` at any time. While they do not apply, rule 1 may take a
+ * machine over a threshold, and rule 2 a machine without free memory.
+ *
+ * Exception: if rules 1 and 2 could serve the request later, rules 3 and 4 do not give the prompt
+ * to a machine of the token pool whose cores are all used by machines that compute prompts
+ * (cores.c). If no machine is then left for the prompt, rule 1 may take a machine over a threshold.
  *
  * Two more choices may change the result of the rules. With `one_machine_routes`, one machine
  * does both phases where that is better (together.c). If machines hold KV of the prompt, or tiers
  * have stored some, the scheduler takes the machines that cost the least time (cheapest.c).
  *
- * "Fewest" and "least" compare numbers of tokens; with the option `compare_time`, if the machines'
- * rates differ (speed.c), the times that machines need for these tokens and the request. Two
- * machines are chosen only if the link from the prompt machine to the token machine is up. A
- * request that no machine can take now waits here, in the order of scheduler/queue.h.
+ * "Fewest" and "least" compare numbers of tokens. With the option `compare_time`, if the machines'
+ * rates differ (speed.c), they compare the times that the machines need for these tokens and for
+ * the request. Two machines are chosen only if the link from the prompt machine to the token
+ * machine is up. A request that no machine can take now waits in the queue of the scheduler
+ * (scheduler/queue.h).
  *
  * Repurposing: the home pool of a machine changes when the demand for the two phases has changed
  * for long enough (repurpose.c). */
@@ -93,7 +97,7 @@ struct sched_cluster_options {
     /* A waiting request expires (SCHED_EXPIRED) at this time after the scheduler first found that
      * no machine which is up can take the request; 0 = never. */
     int64_t wait_us_max;
-    /* Rules 3 and 4 apply without a pair from this time after the first machine was up. */
+    /* Time after the first machine was up from which rules 3 and 4 apply without a pair. */
     int64_t cover_after_us;
 
     /* A machine with prompts is over this threshold if the request would raise its pending tokens
@@ -102,7 +106,7 @@ struct sched_cluster_options {
     /* A machine with prompts and a known rate is over this threshold if its pending tokens take
      * longer than this time; 0 = no threshold. */
     int64_t prompt_queue_threshold_us;
-    /* Machines of one pool are compared by time instead of tokens if their rates differ. */
+    /* Machines are compared by time instead of tokens if their rates differ (speed.c). */
     bool compare_time;
     bool token_memory_threshold; /* Rule 2 checks the free memory; false: it does not. */
     /* The memory that rule 2 leaves free on a machine for answers that grow: this percentage of its
@@ -133,13 +137,13 @@ struct sched_cluster_options {
     bool adaptive;
     /* Only rule 4 applies (the baseline of the Splitwise paper). */
     bool unsplit;
-    /* When a machine has prompts (rule 1). true: while `busy` of its latest SCHED_MACHINE_QUEUE is
-     * true. false: while it has prompts that are not computed. */
+    /* How rule 1 decides that a machine has prompts. true: `busy` of the machine's latest
+     * SCHED_MACHINE_QUEUE is true. false: the machine has prompts that are not computed. */
     bool busy_is_reported;
     enum sched_homing homing;
-    /* Rule 3 as in Splitwise's simulator: the machine that it chooses moves to the mixed pool even
-     * if rule 3 finds no pair and rule 4 decides. For a prompt, rule 3 chooses a token machine
-     * without regard to its free memory. */
+    /* Rule 3 works as in Splitwise's simulator. A machine that it chooses moves to the mixed pool
+     * even if rule 3 finds no pair and rule 4 decides. For a prompt, rule 3 chooses a machine of
+     * the token pool without regard to the machine's free memory. */
     bool lends_as_splitwise;
     /* One machine does both phases of a request where that is better (together.c). */
     bool one_machine_routes;
@@ -437,9 +441,10 @@ struct sched_machine_view {
     /* KV memory, in tokens, that routed requests take on the machine: for prompts until
      * SCHED_PREFILLED, for answers until SCHED_ENDED. */
     uint64_t kv_tokens_scheduled;
-    /* Of the latest SCHED_MACHINE_LOAD; 0 after the machine went up or down. */
-    uint64_t others_prompt_tokens; /* sched_others.prompt_tokens. */
-    uint64_t others_kv_tokens;     /* sched_others.kv_tokens. */
+    /* prompt_tokens of the latest SCHED_MACHINE_LOAD; 0 after the machine went up or down. */
+    uint64_t others_prompt_tokens;
+    /* kv_tokens of the latest SCHED_MACHINE_LOAD; 0 after the machine went up or down. */
+    uint64_t others_kv_tokens;
     uint32_t prompts;              /* Prompts routed to the machine, until SCHED_PREFILLED. */
     uint32_t decodes;              /* Answers routed to the machine, until SCHED_ENDED. */
 };
