@@ -35,19 +35,19 @@ struct sched_memory_options {
     /* Slots of the requests that are decoded here: first_slot … first_slot + slot_count - 1. */
     sched_slot first_slot;
     uint32_t slot_count;
-    /* Number of tokens of the answer that have blocks in the reservation; 0 = 1. */
+    /* Number of the answer's first tokens for which a reservation has blocks; 0 = 1. */
     uint32_t growth_tokens;
     /* While any answer may grow, a grant leaves blocks free: this percentage of all blocks, or the
      * blocks of one span for each answer that may grow, whichever is more. */
     uint32_t growth_reserve_percent;
-    /* A request that was preempted this often has its whole answer reserved, so that the answer
-     * does not grow. 0 = every request. */
+    /* A request that was preempted at least this number of times gets blocks for its whole answer
+     * at once, so the answer does not grow. 0 = every request. */
     uint32_t preemptions_max;
 };
 
 /* The values from which the cluster scheduler computes how much of a machine's KV memory a request
- * takes; sched_memory_kv makes them from the machine's options. All zeros = not known, or a model
- * without windows: a request with N tokens then takes the memory of N tokens. */
+ * takes; sched_memory_kv makes these values from the machine's options. All zeros = not known, or a
+ * model without windows: a request with N tokens then takes the memory of N tokens. */
 struct sched_kv {
     /* Number of tokens whose KV of all layers fits the memory; 0 = the kv_tokens of the machine's
      * SCHED_MACHINE_UP (scheduler/cluster/cluster.h). */

@@ -33,7 +33,8 @@
 #define SCHED_QUEUE_NONE UINT32_MAX /* No slot. */
 
 /* The accounts of the API keys, and the tickets of slot_count slots. A slot is in at most one
- * queue. Queues with one sched_accounts, such as those of a machine's paths, share by weight. */
+ * queue. Several queues may use the same accounts, as the queues of a machine's paths do: the keys
+ * then share all these queues together by their weights. */
 struct sched_accounts;
 
 /* Opens the accounts. Returns ST_NO_MEMORY on failure. */
@@ -55,7 +56,7 @@ void sched_queue_init(struct sched_queue *queue);
 
 /* What decides the place of a slot in the queue. */
 struct sched_ticket {
-    /* Identifies the API key; any number. Requests without a key have the same number. */
+    /* Identifies the API key; any number. All requests without a key have one common number. */
     uint64_t key;
     uint32_t weight;  /* Weight of the key; 0 counts as 1. */
     int32_t priority; /* Class, from -LIMIT_PRIORITY to LIMIT_PRIORITY; lower is more urgent. */

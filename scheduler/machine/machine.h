@@ -233,12 +233,12 @@ void sched_machine_batch_done(struct sched_machine *sm, uint32_t index);
 bool sched_machine_batch_oldest(const struct sched_machine *sm, uint32_t path, uint32_t *index_out);
 
 struct sched_machine_load {
-    uint32_t prompts_waiting; /* Prompts that no batch has begun. */
+    uint32_t prompts_waiting; /* Prompts of which no chunk was in a batch. */
     /* Prompts whose first chunk was in a batch and whose last chunk is not computed. */
     uint32_t prompts_running;
     uint64_t prompt_tokens_pending; /* Prompt tokens not computed yet. */
-    /* Prompt tokens not computed yet, plus the computed tokens of prompts of which chunks are in no
-     * batch yet. */
+    /* Prompt tokens not computed yet, plus the computed tokens of prompts that have more chunks to
+     * put into a batch. */
     uint64_t prompt_tokens_open;
     uint32_t reservations_waiting;  /* Reservations that are not granted. */
     uint32_t decodes_running;       /* Decodes with tokens left to generate. */
