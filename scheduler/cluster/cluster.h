@@ -253,7 +253,7 @@ struct sched_others {
     uint32_t prompts;       /* Prompts not computed yet. */
     uint32_t decodes;       /* Requests that are or will be decoded. */
     /* Another scheduler has the machine in its mixed pool. The machine then divides its memory
-     * between the phases (mixed_kv_tokens), even if it is not mixed here. */
+     * between the phases (mixed_kv_tokens), even if this scheduler has it in another pool. */
     bool mixed;
     /* What other schedulers sent to the machine since the previous SCHED_MACHINE_LOAD. */
     uint32_t arrived_answers;       /* Requests to be decoded. */
@@ -411,14 +411,14 @@ bool sched_cluster_ready(const struct sched_cluster *sc);
 /* Returns true if a prompt machine and a token machine with a link between them, or a mixed
  * machine, are up and do not drain. */
 bool sched_cluster_paired(const struct sched_cluster *sc);
-/* Returns true if machines are up and do not drain, and one of the two phases is in no home pool of
- * these machines. */
+/* Returns true if at least one machine is up and does not drain, and the home pools of all such
+ * machines together lack one of the two phases. */
 bool sched_cluster_lacks_phase(const struct sched_cluster *sc);
 
 /* Returns true if the answer of `request` can be handed over now: its token machine is draining and
- * has all KV of the request, and another machine, to which the link is up, has free memory for the
- * whole answer. prompt_tokens = tokens of the answer's context; output_tokens = tokens that are
- * left to generate, at least 1. */
+ * has all KV of the request, and another machine, to which the link is up, has free memory for
+ * prompt_tokens + output_tokens tokens. prompt_tokens = tokens of the present context;
+ * output_tokens = tokens that are left to generate, at least 1. */
 bool sched_cluster_can_hand_over(const struct sched_cluster *sc, uint32_t request,
                                  uint32_t prompt_tokens, uint32_t output_tokens);
 

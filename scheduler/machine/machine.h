@@ -192,9 +192,8 @@ void sched_machine_decode_advance(struct sched_machine *sm, sched_slot slot, uin
 
 /* Removes the request from the scheduler, in any state. Requires that it is in no batch. */
 void sched_machine_remove(struct sched_machine *sm, sched_slot slot);
-/* Makes sure that no more chunks of the prompt go into a batch, if the prompt's first chunk was in
- * a batch. No effect on other requests. Call sched_machine_remove when no batch contains the
- * prompt. */
+/* Keeps the further chunks of the prompt out of batches, if its first chunk was in a batch. No
+ * effect on other requests. Call sched_machine_remove when no batch contains the prompt. */
 void sched_machine_stop(struct sched_machine *sm, sched_slot slot);
 /* Returns true if a batch in flight contains the request. */
 bool sched_machine_in_batch(const struct sched_machine *sm, sched_slot slot);

@@ -120,7 +120,7 @@ struct fleet_machine {
 
     /* Model version of a local machine; 0 = the model that the machine reports decides. */
     uint32_t fixed_version;
-    struct gateway_version *version; /* Its version, which can change while it is not connected. */
+    struct gateway_version *version; /* Model version; changes only while it is not connected. */
     enum pool home;                  /* Home pool. */
     uint64_t home_serial; /* Number of the latest change of `home`; 0 = the pool of the config. */
     enum pool pool;       /* Current pool, while the machine is connected. */
@@ -138,8 +138,8 @@ struct fleet_machine {
     uint32_t copies_sending; /* Copies and pulls (checkpoints.h) for which the machine sends KV. */
     uint32_t crashes;        /* Crashes of its local process (gateway_machine_crashed). */
     char crash_reason[160];  /* Text of the latest crash; empty = none. */
-    /* The latest failure of a link from this machine since such a link last came up: "PEER: WHY".
-     * Empty = not known. */
+    /* "PEER: WHY" of the latest failure of a link from this machine. Empty = no failure is known
+     * since a link from this machine last came up. */
     char link_down_reason[320];
 };
 
