@@ -127,9 +127,10 @@ uint64_t sched_memory_tokens_most(const struct sched_memory_options *options, ui
 /* Queues a reservation. Requires an unused slot and enough memory for the longest answer. */
 void sched_memory_reserve(struct sched_memory *memory, sched_slot slot,
                           const struct sched_memory_request *request);
-/* Adds a copy: a request whose KV of `tokens` tokens, in full blocks, is only stored here. The copy
- * waits in no queue: call sched_memory_copy_grant next, and sched_memory_remove if the result is
- * false. windows = the copy has blocks in layers with a window, too. Requires an unused slot. */
+/* Adds a copy: a request that is not decoded, and whose KV of `tokens` tokens, in full blocks, is
+ * stored on this machine. The copy waits in no queue: call sched_memory_copy_grant next, and
+ * sched_memory_remove if the result is false. windows = the copy has blocks in layers with a
+ * window, too. Requires an unused slot. */
 void sched_memory_copy_add(struct sched_memory *memory, sched_slot slot, uint32_t tokens,
                            bool windows);
 /* Grants the copy its blocks; the caller must take blocks_needed of them. Returns false if a
@@ -190,15 +191,15 @@ bool sched_memory_grant(struct sched_memory *memory, sched_slot slot, uint32_t b
 /* Finds the granted reservation that must be given up to break a deadlock between machines
  * (sched_machine_deadlock_victim). If the result is true, the caller quarantines or removes the
  * request. Requires that no batch can begin now. prompt_holders = number of requests that hold
- * blocks here and are decoded elsewhere, plus 1 if loads from tiers hold blocks. */
+ * blocks of this machine and are decoded elsewhere, plus 1 if loads from tiers hold blocks. */
 bool sched_memory_deadlock_victim(const struct sched_memory *memory, uint32_t blocks_free,
                                   uint32_t prompt_holders, sched_slot *slot_out);
 
 struct sched_memory_counts {
     uint32_t holders; /* Requests that hold blocks. */
     uint32_t growing; /* Holders that have fewer spans than their spans_max. */
-    /* Blocks of holders whose prompts do not run here, copies included. A block of the prefix cache
-     * that several requests read counts once for each request. */
+    /* Blocks of holders whose prompts do not run on this machine, copies included. A block of the
+     * prefix cache that several requests read counts once for each request. */
     uint32_t shared_blocks;
 };
 /* Returns the present counts. The pointer is valid until sched_memory_close. */

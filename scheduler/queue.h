@@ -1,5 +1,5 @@
-/* queue: waiting requests in the order in which they are served. The cluster scheduler has one
- * queue, for requests that wait for machines. The scheduler of a machine has several queues, for
+/* queue: keeps waiting requests in the order of service. The cluster scheduler has one queue, for
+ * requests that wait for machines. The scheduler of a machine has several queues, for
  * requests that wait for memory or for a batch. Each scheduler calls the functions on its own
  * thread: the event loop thread of the gateway or of the machine, or the simulator's thread. Not
  * thread-safe. Pure: no clock, no I/O, no allocation after opening. A queue knows a request only as

@@ -82,15 +82,15 @@ struct sched_cluster_options {
     uint32_t machine_count; /* Machine indices, from 1 to SCHED_MACHINES_MAX. */
     uint32_t prefix_count;  /* Prefixes remembered, for all machines together; 0 = none. */
 
-    /* If a new request must wait and more requests than this number wait here, the last new request
-     * of the queue is refused. */
+    /* If a new request must wait and the queue has more requests than this number, the last new
+     * request of the queue is refused. */
     uint32_t queue_requests_max;
     /* Longest wait of a new request for its prompt's first batch; 0 = no limit. Requests are
      * refused in three cases:
      * - A new request must wait, and the last new request of the queue would probably wait longer
      *   (admission.c): this last request is refused.
-     * - A request has waited here for this time: it is refused, and so are the last new requests of
-     *   the queue that would probably wait longer.
+     * - A request has been in the queue for this time: this request is refused, and so are the last
+     *   new requests of the queue that would probably wait longer.
      * - SCHED_OVERDUE: a routed request has waited for this time.
      * Resumed requests, and requests that no machine which is up can take, may wait longer. */
     int64_t queue_us_max;
@@ -445,8 +445,8 @@ struct sched_machine_view {
     uint64_t others_prompt_tokens;
     /* kv_tokens of the latest SCHED_MACHINE_LOAD; 0 after the machine went up or down. */
     uint64_t others_kv_tokens;
-    uint32_t prompts;              /* Prompts routed to the machine, until SCHED_PREFILLED. */
-    uint32_t decodes;              /* Answers routed to the machine, until SCHED_ENDED. */
+    uint32_t prompts; /* Prompts routed to the machine, until SCHED_PREFILLED. */
+    uint32_t decodes; /* Answers routed to the machine, until SCHED_ENDED. */
 };
 
 /* Stores what the scheduler knows of the machine. */
@@ -455,7 +455,7 @@ void sched_cluster_view(const struct sched_cluster *sc, uint32_t machine,
 /* Stores the measured speed of the link from one machine to another. */
 void sched_cluster_link_view(const struct sched_cluster *sc, uint32_t from, uint32_t to,
                              struct sched_link_speed *out);
-/* Returns the number of requests that wait here. */
+/* Returns the number of requests in the scheduler's queue. */
 uint32_t sched_cluster_waiting(const struct sched_cluster *sc);
 
 #endif

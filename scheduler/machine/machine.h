@@ -103,7 +103,7 @@ void sched_machine_fill_tokens_set(struct sched_machine *sm, uint32_t tokens);
 
 /* Adds a prompt of `tokens` (≥ 1) tokens to the queue of `path` (< path_count). blocks = number of
  * blocks that the caller takes before the prompt's first chunk runs; 0 = the prompt has its blocks
- * already, because the request will be decoded here, too. rank NULL = no key, priority 0. Requires
+ * already, because this machine also decodes the request. rank NULL = no key, priority 0. Requires
  * an unused slot, or a slot whose reservation was granted. */
 void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_t path,
                               uint32_t tokens, uint32_t blocks, const struct sched_rank *rank);
@@ -117,8 +117,9 @@ bool sched_machine_prompt_after(const struct sched_machine *sm, uint32_t path, s
 void sched_machine_prompt_left_set(struct sched_machine *sm, sched_slot slot, uint32_t tokens,
                                    uint32_t blocks);
 
-/* Queues a reservation of `blocks` blocks for a request that will be decoded here, and charges the
- * request's key for `tokens` tokens. rank NULL = no key, priority 0. Requires an unused slot. */
+/* Queues a reservation of `blocks` blocks for a request that this machine will decode, and charges
+ * the request's key for `tokens` tokens. rank NULL = no key, priority 0. Requires an unused slot.
+ */
 void sched_machine_reserve_add(struct sched_machine *sm, sched_slot slot, uint32_t blocks,
                                uint32_t tokens, const struct sched_rank *rank);
 /* Finds the first waiting reservation. Returns false if none waits. */
@@ -138,16 +139,16 @@ bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
 void sched_machine_await_begin(struct sched_machine *sm, sched_slot slot);
 
 /* Finds the granted reservation that must be given up to break a deadlock between machines.
- * Requires that no batch can begin now. holders = number of requests that hold blocks here.
+ * Requires that no batch can begin now. holders = number of requests with blocks of this machine.
  *
  * The deadlock: prompts on this machine wait for blocks that belong to reservations. The prompts of
  * these reservations wait on other machines for blocks that belong to other reservations, and so
  * on, in a circle.
  *
  * Returns true, and stores the holder with the highest request_number, if all holders await their
- * KV, the next prompt needs more than blocks_free, and some prompt that waits here for blocks has a
- * lower request_number than that holder. scheduler/machine/memory.c proves that no request waits
- * for ever. */
+ * KV, the next prompt needs more than blocks_free, and some prompt that waits for blocks of this
+ * machine has a lower request_number than that holder. scheduler/machine/memory.c proves that no
+ * request waits for ever. */
 bool sched_machine_deadlock_victim(const struct sched_machine *sm, uint32_t blocks_free,
                                    uint32_t holders, sched_slot *slot_out);
 
@@ -160,7 +161,7 @@ struct sched_decode {
 };
 
 /* Starts to decode the request, whose KV is complete on this machine. Requires that the slot is
- * unused, that its reservation was granted, or that its prompt has ended here. */
+ * unused, that its reservation was granted, or that its prompt has ended on this machine. */
 void sched_machine_decode_add(struct sched_machine *sm, sched_slot slot,
                               const struct sched_decode *decode);
 

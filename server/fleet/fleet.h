@@ -132,7 +132,7 @@ struct fleet_machine {
     struct message_others others; /* Latest OTHERS of this connection; others.gateways 0 = none. */
     bool another_leads;           /* `others` names another gateway as the leader. */
     struct machine_bits links;    /* Machines that it can write KV to. */
-    /* List of its running answers whose KV will be copied (checkpoint_due.h). */
+    /* List of the machine's running answers whose KV will be copied (checkpoint_due.h). */
     struct gateway_request *copy_first;
     struct gateway_request *copy_last;
     uint32_t copies_sending; /* Copies and pulls (checkpoints.h) for which the machine sends KV. */
