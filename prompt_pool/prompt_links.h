@@ -58,7 +58,7 @@ void prompt_links_close(struct prompt_links *links);
  * - The link has this address, or is up and wanted by another gateway: the link keeps its address.
  *   A link that is up is reported again. A link that waits for its next attempt is tried at the
  *   next prompt_links_turn, and the result is reported.
- * - Another address, in all other cases: ends the connection and connects to the new address.
+ * - Any other link with another address: ends the connection and connects to the new address.
  * - Empty address: the gateway no longer has the machine. The link ends if no other gateway wants
  *   the link.
  * Returns ST_NO_RESOURCE if there are already LIMIT_MACHINES links, ST_INVALID if the machine has

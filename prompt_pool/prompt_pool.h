@@ -50,14 +50,16 @@ struct prompt_pool_calls {
      * calls local_ready or local_aborted. */
     enum status (*local_blocks)(void *self, const struct message_request *request,
                                 struct prompt_local *out);
-    /* The KV of the prompt is complete in the blocks of local_blocks. */
+    /* Reports that the KV of the prompt is complete in the blocks of local_blocks. */
     void (*local_ready)(void *self, const struct message_kv_ready *ready, int64_t now_us);
-    /* The prompt pool no longer uses the blocks of local_blocks; their KV is not complete. */
+    /* Reports that the pool no longer uses the blocks of local_blocks, and that no answer will be
+     * generated in them: the prompt was not admitted or was stopped, or no token is left to
+     * generate. */
     void (*local_aborted)(void *self, const struct message_request *request);
     /* Hands the full blocks of an answer that this machine generates to the prefix cache. */
     void (*publish)(void *self, const struct message_request *request);
-    /* Stores in *out the blocks of the spans [first, end) in layers with a window, of an answer
-     * that this machine generates. out NULL = does not store the blocks. Returns false if the
+    /* Finds the blocks that an answer of this machine has for the spans [first, end) in layers with
+     * a window, and stores the blocks in *out. out NULL = stores nothing. Returns false if the
      * answer no longer has these blocks. */
     bool (*windows_find)(void *self, const struct message_request *request, uint32_t first,
                          uint32_t end, struct kv_tables *out);
@@ -90,9 +92,9 @@ struct prompt_pool_options {
     uint32_t slot_count;     /* Most requests in the pool. */
     uint32_t vocab;          /* Size of the vocabulary. */
     uint32_t adapter_count;  /* Low-rank adapters of the model. */
-    uint32_t hidden;         /* Elements of a token's vector. */
+    uint32_t hidden;         /* Elements of a row. */
     uint32_t context_tokens; /* Most tokens of a request's context. */
-    uint8_t transfer_mode;   /* enum message_transfer_mode: for requests with TRANSFER_AUTO. */
+    uint8_t transfer_mode;   /* enum message_transfer_mode of requests with TRANSFER_AUTO. */
     /* With TRANSFER_AUTO in the request and in `transfer_mode`, prompts of at least this length are
      * sent layer-wise. UINT32_MAX = the measured speeds decide (scheduler/layerwise.h). */
     uint32_t layerwise_threshold_tokens;
@@ -113,8 +115,8 @@ void prompt_pool_close(struct prompt_pool *pool);
 
 /* Handles PREFILL of a gateway. If the request cannot be admitted, the gateway gets FAILED. Blocks
  * that are reserved for the request are then given up: the token machine gets KV_ABORTED if its
- * link is up, or calls.local_aborted is called. Blocks stay reserved if the pool already has the
- * request, or if the token machine has withdrawn the request. */
+ * link is up, or calls.local_aborted is called. The pool does not give up blocks if it already has
+ * the request, or if the token machine has withdrawn the request (prompt_pool_withdraw). */
 void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gateway,
                          const struct message_prefill *prefill, int64_t now_us);
 /* Handles CANCEL of a gateway. No effect if the request is not in the pool. */
@@ -201,8 +203,8 @@ struct prompt_chunk {
     bool layerwise;
 };
 
-/* Sets the time that this machine needs for a token of a prompt (struct sched_pace); 0 = not
- * known. */
+/* Sets the microseconds that this machine needs for a token of a prompt
+ * (sched_pace.prompt_token_us); 0 = not known. */
 void prompt_pool_token_us_set(struct prompt_pool *pool, double token_us);
 /* Returns the speeds that decide whether prompts for the target (its number in prompt_links) are
  * sent layer-wise. */
@@ -217,7 +219,7 @@ void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_
  * the batch's layer-wise requests, except layers that are pushed already. No effect with
  * options.stages_push. */
 void prompt_pool_layers_done(struct prompt_pool *pool, uint32_t layers, int64_t now_us);
-/* Take the results of a batch. The caller calls, in this order:
+/* The next three functions take the results of a batch. The caller calls, in this order:
  * - sched_machine_batch_done;
  * - for each chunk with scores, prompt_pool_score_add for each score in the order of the prompt,
  *   and then prompt_pool_scores_end;

@@ -49,7 +49,7 @@ enum prompt_request_state {
 struct prompt_request {
     struct message_request attempt; /* Id and generation. */
     struct message_request copied;  /* If `copy`: the request whose KV is copied. */
-    kv_owner_id owner;
+    kv_owner_id owner;              /* Owner id of its blocks; cookie of its last flush. */
     enum prompt_request_state state;
     struct transport_peer *gateway; /* NULL = its connection has ended. */
     /* The token machine; NULL = none, this machine, or its connection has ended. */
@@ -145,7 +145,7 @@ struct prompt_pool {
     struct message_buffer tokens_message; /* Tokens of one request, until they are sent. */
     uint32_t token_count;                 /* Number of tokens in tokens_message. */
     uint64_t admitted_count;              /* Number of requests admitted so far. */
-    uint32_t holder_count; /* Requests that have taken blocks; see prompt_request_has_blocks. */
+    uint32_t holder_count; /* Requests for which prompt_request_has_blocks is true. */
     uint32_t pinned_count; /* Prompts whose prefixes are pinned for the next batch. */
     sched_slot pinned[LIMIT_BATCH_SEQUENCES];
     uint32_t running_count; /* Prompts of the running batch; 0 with options.stages_push. */
@@ -177,8 +177,8 @@ static inline sched_slot prompt_slot_of(const struct prompt_pool *pool,
     return pool->options.first_slot + (sched_slot)(request - pool->requests);
 }
 
-/* Returns true if the gateway wants scores or an embedding: the prompt does not read the prefix
- * cache. */
+/* Returns true if the prompt does not read the prefix cache, because the gateway wants scores or an
+ * embedding. */
 static inline bool prompt_request_is_uncached(const struct prompt_request *request)
 {
     return request->wants_scores || request->pooling != POOLING_NONE;
@@ -203,11 +203,11 @@ void prompt_request_state_set(struct prompt_request *request, enum prompt_reques
  * has ended, and calls prompt_request_stop. */
 void prompt_request_fail(struct prompt_pool *pool, struct prompt_request *request,
                          enum status status, const char *text);
-/* Stops the request. If the request is in no batch and has no pending write, the function calls
- * prompt_push_abort and frees the request's slot. If the request is in no batch and has pending
- * writes, the function begins prompt_push_flush, unless the state is PROMPT_FLUSHING; a flush of
- * prompt_push_progress may still be pending. Call the function again when a batch or a flush of a
- * stopped request has ended. */
+/* Stops the request. Call the function again when a batch or a flush of the request has ended.
+ * - In a batch: sets PROMPT_STOPPED_IN_BATCH.
+ * - In no batch, with writes_pending: sets PROMPT_STOPPED_FLUSHING, and calls prompt_push_flush
+ *   unless the state was PROMPT_FLUSHING, which has begun this flush already.
+ * - Otherwise: calls prompt_push_abort and frees the request's slot. */
 void prompt_request_stop(struct prompt_pool *pool, struct prompt_request *request);
 /* Ends the prompt phase: sends PREFILLED to the gateway, if it is connected, and frees the
  * request's slot. */

@@ -13,7 +13,7 @@
 
 #include <stdbool.h>
 
-/* Most writes that are remembered. */
+/* Most writes that are remembered. One write more first forgets every second write. */
 #define PUSH_METER_WRITES 32
 /* Most flushes that are remembered until they end. One flush more replaces the oldest flush. */
 #define PUSH_METER_FLUSHES 32
@@ -48,7 +48,7 @@ void push_meter_flush(struct push_meter *meter, uint64_t cookie);
 /* Records that the flush with this cookie and all earlier flushes have ended. Returns true if
  * meter->speed has a new transfer. If the cookie is not known, does nothing and returns false. */
 bool push_meter_flushed(struct push_meter *meter, uint64_t cookie, int64_t now_us);
-/* Forgets all writes and flushes, because the connection has ended. The measured speed stays. */
+/* Call it when the connection has ended. Forgets all writes and flushes; keeps the speed. */
 void push_meter_disconnected(struct push_meter *meter);
 
 #endif

@@ -1,7 +1,7 @@
-/* sched_checkpoint: when, and how much, KV of a running answer is copied to a second machine
- * (config key kv/checkpoint), so that the death of the token machine costs few tokens. The gateway
- * and the simulator call the functions, which keep no state; any thread may call them. They start
- * no copy.
+/* sched_checkpoint: decides when KV of a running answer is copied to a second machine (config key
+ * kv/checkpoint), and how much KV, so that the death of the token machine costs few tokens. The
+ * gateway and the simulator call the functions, which keep no state; any thread may call them. They
+ * start no copy.
  *
  * The next copy of an answer is due one interval (kv/checkpoint_ms) after the previous copy began.
  * A copy sends full blocks of the answer's context that the second machine lacks, in layers without
@@ -47,8 +47,8 @@ static inline uint32_t sched_checkpoint_tokens(uint32_t prompt_tokens, uint32_t 
 }
 
 /* Returns true if a copy of complete_tokens tokens (sched_checkpoint_tokens) is useful: the second
- * machine has KV of only resumable_tokens tokens, which are fewer, and the answer has more than a
- * block of tokens left to generate. */
+ * machine has KV of fewer tokens (resumable_tokens), and the answer has more than a block of tokens
+ * left to generate. */
 static inline bool sched_checkpoint_is_useful(uint32_t complete_tokens, uint32_t resumable_tokens,
                                               uint32_t tokens_left, uint32_t block_tokens)
 {

@@ -22,8 +22,9 @@
 
 /* Where a drafted token comes from. */
 enum sched_draft_class {
-    /* A *match* is an earlier place in the context after tokens that equal the latest tokens. The
-     * first four classes are what followed a match, by the number of equal tokens: */
+    /* A *match* is an earlier place in the context where the tokens before it equal the latest
+     * tokens. Tokens of the first four classes are what followed a match; the number of equal
+     * tokens gives the class. */
     SCHED_DRAFT_FEW,     /* 1 or 2 equal tokens. */
     SCHED_DRAFT_SOME,    /* 3 or 4 equal tokens. */
     SCHED_DRAFT_MANY,    /* 5 to 8 equal tokens. */
@@ -108,7 +109,7 @@ double sched_drafts_cost(const struct sched_drafts *drafts, uint32_t answers,
                          const struct sched_draft *draft, uint32_t checked);
 
 /* Records a step of the answer: of the draft's first `checked` tokens, the first `accepted` were
- * right. cost = sched_drafts_cost. If `checked` is 0, includes sched_draft_trust_skip. */
+ * right. cost = sched_drafts_cost. If `checked` is 0, also calls sched_draft_trust_skip. */
 void sched_draft_trust_add(struct sched_draft_trust *trust, const struct sched_draft *draft,
                            uint32_t checked, uint32_t accepted, double cost);
 /* Records that the draft was not checked: earlier results of its classes count less. */

@@ -47,11 +47,11 @@ struct headroom_options {
     uint32_t fill_tokens;              /* Prompt tokens up to which waiting prompts fill a batch. */
     uint32_t batch_tokens;             /* Most prompt tokens of a batch. */
     uint32_t sequences_max;            /* Most answers of a batch. */
-    /* Number of gateways of these machines, with this gateway; all have equal traffic. 0 = 1. */
+    /* Gateways that share these machines, this gateway included; all have equal traffic. 0 = 1. */
     uint32_t gateways;
 };
 
-/* Which misses of the SLO a factor is about. */
+/* Which misses of the SLO a factor counts. */
 enum headroom_part {
     HEADROOM_PROMPTS, /* The TTFT, without waiting for KV memory. */
     /* The mean TBT of an answer, and a TTFT that is too long only because the answer waited for KV
@@ -122,7 +122,8 @@ struct headroom {
  * first arrival and until_us, no machine for a phase, or no measured times of a phase. Gives
  * machines without measured times the mean of the others. */
 bool headroom_begin(struct headroom *h);
-/* Makes one replay, in time O(answers × machines). Returns true when the search is over. */
+/* Makes one replay, in time O(answers × (machines + answers that run at once)). Returns true when
+ * the search is over. */
 bool headroom_step(struct headroom *h);
 
 #endif

@@ -1,7 +1,7 @@
-/* layerwise: whether a prompt's KV is sent layer by layer while the prompt is computed, or in one
- * piece afterwards. prompt_pool/ and the simulator call sched_layerwise_pays; machine/ and the
- * gateway show sched_layerwise_tokens. The functions keep no state; any thread may call them. Pure:
- * no clock and no I/O. They measure nothing.
+/* layerwise: decides whether a prompt's KV is sent layer by layer while the prompt is computed, or
+ * in one piece afterwards. prompt_pool/ and the simulator call sched_layerwise_pays; machine/ and
+ * the gateway show sched_layerwise_tokens. The functions keep no state; any thread may call them.
+ * Pure: no clock and no I/O. They measure nothing.
  *
  * Let the link take l microseconds of latency and S microseconds for the bytes of the KV. Let the
  * prompt machine take C microseconds for the L layers of the prompt. The time from the first token
@@ -24,13 +24,13 @@
 /* Additional processor time for each layer that is sent by itself (docs/transport.md). */
 #define SCHED_LAYER_US 15
 
-/* While a speed is not measured, layer by layer pays from this number of sent tokens on. */
+/* While a speed is not measured, sending layer by layer pays from this number of tokens on. */
 #define SCHED_LAYERWISE_TOKENS 16
 
 struct sched_layerwise {
     double send_token_us;   /* The link's time for the KV of a token; 0 = not measured. */
     double prompt_token_us; /* The prompt machine's time for a token; 0 = not measured. */
-    uint32_t layer_count;
+    uint32_t layer_count;   /* Layers of the model. */
 };
 
 /* Returns true if the KV should be sent layer by layer. sent_tokens: the prompt's tokens whose KV

@@ -23,7 +23,7 @@ struct link_estimate {
     uint32_t latency_us;
     /* Mean error of the estimates: (exp(log_error) - 1) × 100, rounded up; at most 1000. */
     uint32_t error_percent;
-    /* At most link_speed.fastest_bytes_per_us. 0 = not measured. */
+    /* At most the rate of link_speed.fastest_bytes_per_us; 0 = not measured. */
     uint64_t bytes_per_s;
 };
 

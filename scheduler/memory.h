@@ -35,19 +35,19 @@ struct sched_memory_options {
     /* Slots of the requests that are decoded here: first_slot … first_slot + slot_count - 1. */
     sched_slot first_slot;
     uint32_t slot_count;
-    /* Number of tokens of the answer that have blocks in the reservation; 0 = 1. */
+    /* Number of the answer's first tokens for which a reservation has blocks; 0 = 1. */
     uint32_t growth_tokens;
     /* While any answer may grow, a grant leaves blocks free: this percentage of all blocks, or the
      * blocks of one span for each answer that may grow, whichever is more. */
     uint32_t growth_reserve_percent;
-    /* A request that was preempted this often has its whole answer reserved, so that the answer
-     * does not grow. 0 = every request. */
+    /* A request that was preempted at least this number of times gets blocks for its whole answer
+     * at once, so the answer does not grow. 0 = every request. */
     uint32_t preemptions_max;
 };
 
 /* The values from which the cluster scheduler computes how much of a machine's KV memory a request
- * takes; sched_memory_kv makes them from the machine's options. All zeros = not known, or a model
- * without windows: a request with N tokens then takes the memory of N tokens. */
+ * takes; sched_memory_kv makes these values from the machine's options. All zeros = not known, or a
+ * model without windows: a request with N tokens then takes the memory of N tokens. */
 struct sched_kv {
     /* Number of tokens whose KV of all layers fits the memory; 0 = the kv_tokens of the machine's
      * SCHED_MACHINE_UP (scheduler/cluster/cluster.h). */
@@ -127,9 +127,10 @@ uint64_t sched_memory_tokens_most(const struct sched_memory_options *options, ui
 /* Queues a reservation. Requires an unused slot and enough memory for the longest answer. */
 void sched_memory_reserve(struct sched_memory *memory, sched_slot slot,
                           const struct sched_memory_request *request);
-/* Adds a copy: a request whose KV of `tokens` tokens, in full blocks, is only stored here. The copy
- * waits in no queue: call sched_memory_copy_grant next, and sched_memory_remove if the result is
- * false. windows = the copy has blocks in layers with a window, too. Requires an unused slot. */
+/* Adds a copy: a request that is not decoded, and whose KV of `tokens` tokens, in full blocks, is
+ * stored on this machine. The copy waits in no queue: call sched_memory_copy_grant next, and
+ * sched_memory_remove if the result is false. windows = the copy has blocks in layers with a
+ * window, too. Requires an unused slot. */
 void sched_memory_copy_add(struct sched_memory *memory, sched_slot slot, uint32_t tokens,
                            bool windows);
 /* Grants the copy its blocks; the caller must take blocks_needed of them. Returns false if a
@@ -190,15 +191,15 @@ bool sched_memory_grant(struct sched_memory *memory, sched_slot slot, uint32_t b
 /* Finds the granted reservation that must be given up to break a deadlock between machines
  * (sched_machine_deadlock_victim). If the result is true, the caller quarantines or removes the
  * request. Requires that no batch can begin now. prompt_holders = number of requests that hold
- * blocks here and are decoded elsewhere, plus 1 if loads from tiers hold blocks. */
+ * blocks of this machine and are decoded elsewhere, plus 1 if loads from tiers hold blocks. */
 bool sched_memory_deadlock_victim(const struct sched_memory *memory, uint32_t blocks_free,
                                   uint32_t prompt_holders, sched_slot *slot_out);
 
 struct sched_memory_counts {
     uint32_t holders; /* Requests that hold blocks. */
     uint32_t growing; /* Holders that have fewer spans than their spans_max. */
-    /* Blocks of holders whose prompts do not run here, copies included. A block of the prefix cache
-     * that several requests read counts once for each request. */
+    /* Blocks of holders whose prompts do not run on this machine, copies included. A block of the
+     * prefix cache that several requests read counts once for each request. */
     uint32_t shared_blocks;
 };
 /* Returns the present counts. The pointer is valid until sched_memory_close. */

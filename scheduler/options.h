@@ -49,8 +49,8 @@ struct sched_memory_options sched_memory_options_make(const struct config *confi
 /* Returns the event SCHED_MACHINE_RATES with *rates. The caller sets `now_us` and `machine`. */
 struct sched_event sched_rates_event(const struct config *config, const struct sched_rates *rates);
 
-/* Returns scheduler/prompt_fill_tokens; for "auto", the number of a machine without measured times.
- */
+/* Returns scheduler/prompt_fill_tokens; for "auto", the number that a machine uses until it has
+ * measured its batches. */
 uint32_t sched_prompt_fill_tokens(const struct config *config);
 
 /* Returns the most prompt tokens that a batch with decodes can have. If

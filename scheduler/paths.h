@@ -1,9 +1,9 @@
 /* paths: chooses which replica of each stage a request uses. A path is a list of replicas, one of
  * each stage. The requests of a machine get paths in a fixed cycle. On a machine, a request keeps
- * its path, because its KV is there. machine/executor/ makes the paths when a machine starts;
- * prompt_pool/ and token_pool/ take paths on the machine's event loop thread; the simulator makes
- * and takes paths on its thread. Not thread-safe. Pure: no I/O, no allocation. The functions do not
- * know which replicas are busy.
+ * its path, because the replicas of the path have its KV. machine/executor/ makes the paths when a
+ * machine starts; prompt_pool/ and token_pool/ take paths on the machine's event loop thread; the
+ * simulator makes and takes paths on its thread. Not thread-safe. Pure: no I/O, no allocation. The
+ * functions do not know which replicas are busy.
  *
  * Each stage chooses its replicas by smooth weighted round robin: every replica gets requests in
  * proportion to its speed, spread evenly over the cycle. All stages advance by one step for each

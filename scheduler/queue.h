@@ -1,5 +1,5 @@
-/* queue: waiting requests in the order in which they are served. The cluster scheduler has one
- * queue, for requests that wait for machines. The scheduler of a machine has several queues, for
+/* queue: keeps waiting requests in the order of service. The cluster scheduler has one queue, for
+ * requests that wait for machines. The scheduler of a machine has several queues, for
  * requests that wait for memory or for a batch. Each scheduler calls the functions on its own
  * thread: the event loop thread of the gateway or of the machine, or the simulator's thread. Not
  * thread-safe. Pure: no clock, no I/O, no allocation after opening. A queue knows a request only as
@@ -33,7 +33,8 @@
 #define SCHED_QUEUE_NONE UINT32_MAX /* No slot. */
 
 /* The accounts of the API keys, and the tickets of slot_count slots. A slot is in at most one
- * queue. Queues with one sched_accounts, such as those of a machine's paths, share by weight. */
+ * queue. Several queues may use the same accounts, as the queues of a machine's paths do: the keys
+ * then share all these queues together by their weights. */
 struct sched_accounts;
 
 /* Opens the accounts. Returns ST_NO_MEMORY on failure. */
@@ -55,7 +56,7 @@ void sched_queue_init(struct sched_queue *queue);
 
 /* What decides the place of a slot in the queue. */
 struct sched_ticket {
-    /* Identifies the API key; any number. Requests without a key have the same number. */
+    /* Identifies the API key; any number. All requests without a key have one common number. */
     uint64_t key;
     uint32_t weight;  /* Weight of the key; 0 counts as 1. */
     int32_t priority; /* Class, from -LIMIT_PRIORITY to LIMIT_PRIORITY; lower is more urgent. */

@@ -48,7 +48,8 @@ double sched_rates_outlier_limit(double measured, double mean);
  * a number is 0. */
 void sched_rates_prompts_add(struct sched_rates *rates, uint64_t batches, uint64_t rows,
                              uint64_t us);
-/* Records batches that only decoded, as sched_rates_prompts_add does batches with prompts. */
+/* Records `batches` batches that only decoded, of `rows` rows and `us` microseconds in all. No
+ * effect if a number is 0. */
 void sched_rates_decodes_add(struct sched_rates *rates, uint64_t batches, uint64_t rows,
                              uint64_t us);
 
@@ -62,9 +63,10 @@ uint32_t sched_rates_output_tokens_per_s(const struct sched_rates *rates, uint32
 /* Returns the time of a decode batch; all zeros = not known yet. fixed_ns is 0 if the measured
  * batches hardly differ in size. */
 struct sched_step_time sched_rates_step(const struct sched_rates *rates);
-/* Does what sched_rates_step does, but takes batches of all sizes for equally long if the measured
- * ones hardly differ in size. A scheduler that took their time for proportional would give a machine
- * that has only decoded single answers no second answer, and would never learn better. */
+/* Returns sched_rates_step, except if the measured batches hardly differ in size: then row_ns is 0,
+ * so batches of every size count as equally long. With a time in proportion to the rows, the
+ * scheduler would never give a second answer to a machine that has only decoded single answers, so
+ * a larger batch would never be measured. */
 struct sched_step_time sched_rates_step_guess(const struct sched_rates *rates);
 
 #endif

@@ -10,8 +10,8 @@
 /* By a profile, costs are in microseconds. By the sizes of the weights, each layer costs 1. */
 struct stage_costs {
     double layers[LIMIT_LAYERS]; /* Cost of each layer on the first stage's device. */
-    double first_extra;          /* Cost of the embedding, in the first stage; 0 = none. */
-    double last_extra;           /* Cost of the vocabulary, in the last stage; 0 = none. */
+    double first_extra;          /* Cost of the embedding matrix, in the first stage; 0 = none. */
+    double last_extra;           /* Cost of the vocabulary matrix, in the last stage; 0 = none. */
     /* Relative speed of each entry of the config's `stages`; larger = faster. */
     double speeds[LIMIT_STAGE_PROCESSES];
     /* Micro-batch size with which the stages compute a prompt of scheduler/prompt_batch_tokens

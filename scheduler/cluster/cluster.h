@@ -11,35 +11,39 @@
  * 1. Prompt machine: the machine of the prompt pool with the fewest pending tokens. With
  *    SCHED_HOMING_DONE, if this machine has prompts, a machine that the prompt pool has lent is
  *    taken instead if it has fewer pending tokens. If the found machine is over a threshold
- *    (prompt_queue_threshold_tokens, prompt_queue_threshold_us): the machine of the mixed pool with
- *    the fewest pending tokens, if this machine is not over a threshold.
+ *    (prompt_queue_threshold_tokens, prompt_queue_threshold_us), or no machine was found, the
+ *    machine of the mixed pool with the fewest pending tokens is taken, unless this machine is over
+ *    a threshold.
  * 2. Token machine: the machine of the token pool with the least scheduled KV memory. If this
- *    machine has requests and the new request does not fit its free memory: the machine of the
- *    mixed pool with the least scheduled KV memory, if the request fits its free memory. Memory
- *    that a machine keeps for answers that grow or for prompts does not count as free.
+ *    machine has requests and the new request does not fit its free memory, or if there is no such
+ *    machine, the machine of the mixed pool with the least scheduled KV memory is taken, if the
+ *    request fits its free memory. Memory that a machine keeps for answers that grow or for prompts
+ *    does not count as free.
  * 3. If rule 1 finds no machine, the machine of the token pool with the fewest pending tokens is
  *    lent: it moves to the mixed pool. If rule 2 finds no machine, the machine of the prompt pool
  *    with the least scheduled KV memory is lent.
  * 4. If a machine is still missing, the machine with the fewest pending tokens of all pools does
  *    both phases.
  *
- * A *pair* is the machines that sched_cluster_paired describes. Rules 3 and 4 do not apply until a
- * pair could serve for the first time, or until cover_after_us after the first machine was up. From
- * that time, they apply while no pair can serve, and with `adaptive` at any time. Exception: if
- * rules 1 and 2 could serve the request later, rules 3 and 4 leave out some machines of the token
- * pool for the prompt: those whose cores are all used by machines that compute prompts (cores.c).
- * If this leaves no machine for the prompt, rule 1 may take a machine over a threshold. While rules
- * 3 and 4 do not apply, rule 1 may take a machine over a threshold, and rule 2 a machine without
- * free memory.
+ * A *pair* is a prompt machine and a token machine with a link between them, or one mixed machine
+ * (sched_cluster_paired). Rules 3 and 4 do not apply until a pair could serve for the first time,
+ * or until cover_after_us has passed since the first machine was up. After that, they apply while
+ * no pair can serve, and with `adaptive` at any time. While they do not apply, rule 1 may take a
+ * machine over a threshold, and rule 2 a machine without free memory.
+ *
+ * Exception: if rules 1 and 2 could serve the request later, rules 3 and 4 do not give the prompt
+ * to a machine of the token pool whose cores are all used by machines that compute prompts
+ * (cores.c). If no machine is then left for the prompt, rule 1 may take a machine over a threshold.
  *
  * Two more choices may change the result of the rules. With `one_machine_routes`, one machine
  * does both phases where that is better (together.c). If machines hold KV of the prompt, or tiers
  * have stored some, the scheduler takes the machines that cost the least time (cheapest.c).
  *
- * "Fewest" and "least" compare numbers of tokens; with the option `compare_time`, if the machines'
- * rates differ (speed.c), the times that machines need for these tokens and the request. Two
- * machines are chosen only if the link from the prompt machine to the token machine is up. A
- * request that no machine can take now waits here, in the order of scheduler/queue.h.
+ * "Fewest" and "least" compare numbers of tokens. With the option `compare_time`, if the machines'
+ * rates differ (speed.c), they compare the times that the machines need for these tokens and for
+ * the request. Two machines are chosen only if the link from the prompt machine to the token
+ * machine is up. A request that no machine can take now waits in the queue of the scheduler
+ * (scheduler/queue.h).
  *
  * Repurposing: the home pool of a machine changes when the demand for the two phases has changed
  * for long enough (repurpose.c). */
@@ -78,22 +82,22 @@ struct sched_cluster_options {
     uint32_t machine_count; /* Machine indices, from 1 to SCHED_MACHINES_MAX. */
     uint32_t prefix_count;  /* Prefixes remembered, for all machines together; 0 = none. */
 
-    /* If a new request must wait and more requests than this number wait here, the last new request
-     * of the queue is refused. */
+    /* If a new request must wait and the queue has more requests than this number, the last new
+     * request of the queue is refused. */
     uint32_t queue_requests_max;
     /* Longest wait of a new request for its prompt's first batch; 0 = no limit. Requests are
      * refused in three cases:
      * - A new request must wait, and the last new request of the queue would probably wait longer
      *   (admission.c): this last request is refused.
-     * - A request has waited here for this time: it is refused, and so are the last new requests of
-     *   the queue that would probably wait longer.
+     * - A request has been in the queue for this time: this request is refused, and so are the last
+     *   new requests of the queue that would probably wait longer.
      * - SCHED_OVERDUE: a routed request has waited for this time.
      * Resumed requests, and requests that no machine which is up can take, may wait longer. */
     int64_t queue_us_max;
     /* A waiting request expires (SCHED_EXPIRED) at this time after the scheduler first found that
      * no machine which is up can take the request; 0 = never. */
     int64_t wait_us_max;
-    /* Rules 3 and 4 apply without a pair from this time after the first machine was up. */
+    /* Time after the first machine was up from which rules 3 and 4 apply without a pair. */
     int64_t cover_after_us;
 
     /* A machine with prompts is over this threshold if the request would raise its pending tokens
@@ -102,7 +106,7 @@ struct sched_cluster_options {
     /* A machine with prompts and a known rate is over this threshold if its pending tokens take
      * longer than this time; 0 = no threshold. */
     int64_t prompt_queue_threshold_us;
-    /* Machines of one pool are compared by time instead of tokens if their rates differ. */
+    /* Machines are compared by time instead of tokens if their rates differ (speed.c). */
     bool compare_time;
     bool token_memory_threshold; /* Rule 2 checks the free memory; false: it does not. */
     /* The memory that rule 2 leaves free on a machine for answers that grow: this percentage of its
@@ -133,13 +137,13 @@ struct sched_cluster_options {
     bool adaptive;
     /* Only rule 4 applies (the baseline of the Splitwise paper). */
     bool unsplit;
-    /* When a machine has prompts (rule 1). true: while `busy` of its latest SCHED_MACHINE_QUEUE is
-     * true. false: while it has prompts that are not computed. */
+    /* How rule 1 decides that a machine has prompts. true: `busy` of the machine's latest
+     * SCHED_MACHINE_QUEUE is true. false: the machine has prompts that are not computed. */
     bool busy_is_reported;
     enum sched_homing homing;
-    /* Rule 3 as in Splitwise's simulator: the machine that it chooses moves to the mixed pool even
-     * if rule 3 finds no pair and rule 4 decides. For a prompt, rule 3 chooses a token machine
-     * without regard to its free memory. */
+    /* Rule 3 works as in Splitwise's simulator. A machine that it chooses moves to the mixed pool
+     * even if rule 3 finds no pair and rule 4 decides. For a prompt, rule 3 chooses a machine of
+     * the token pool without regard to the machine's free memory. */
     bool lends_as_splitwise;
     /* One machine does both phases of a request where that is better (together.c). */
     bool one_machine_routes;
@@ -249,7 +253,7 @@ struct sched_others {
     uint32_t prompts;       /* Prompts not computed yet. */
     uint32_t decodes;       /* Requests that are or will be decoded. */
     /* Another scheduler has the machine in its mixed pool. The machine then divides its memory
-     * between the phases (mixed_kv_tokens), even if it is not mixed here. */
+     * between the phases (mixed_kv_tokens), even if this scheduler has it in another pool. */
     bool mixed;
     /* What other schedulers sent to the machine since the previous SCHED_MACHINE_LOAD. */
     uint32_t arrived_answers;       /* Requests to be decoded. */
@@ -407,14 +411,14 @@ bool sched_cluster_ready(const struct sched_cluster *sc);
 /* Returns true if a prompt machine and a token machine with a link between them, or a mixed
  * machine, are up and do not drain. */
 bool sched_cluster_paired(const struct sched_cluster *sc);
-/* Returns true if machines are up and do not drain, and one of the two phases is in no home pool of
- * these machines. */
+/* Returns true if at least one machine is up and does not drain, and the home pools of all such
+ * machines together lack one of the two phases. */
 bool sched_cluster_lacks_phase(const struct sched_cluster *sc);
 
 /* Returns true if the answer of `request` can be handed over now: its token machine is draining and
- * has all KV of the request, and another machine, to which the link is up, has free memory for the
- * whole answer. prompt_tokens = tokens of the answer's context; output_tokens = tokens that are
- * left to generate, at least 1. */
+ * has all KV of the request, and another machine, to which the link is up, has free memory for
+ * prompt_tokens + output_tokens tokens. prompt_tokens = tokens of the present context;
+ * output_tokens = tokens that are left to generate, at least 1. */
 bool sched_cluster_can_hand_over(const struct sched_cluster *sc, uint32_t request,
                                  uint32_t prompt_tokens, uint32_t output_tokens);
 
@@ -437,11 +441,12 @@ struct sched_machine_view {
     /* KV memory, in tokens, that routed requests take on the machine: for prompts until
      * SCHED_PREFILLED, for answers until SCHED_ENDED. */
     uint64_t kv_tokens_scheduled;
-    /* Of the latest SCHED_MACHINE_LOAD; 0 after the machine went up or down. */
-    uint64_t others_prompt_tokens; /* sched_others.prompt_tokens. */
-    uint64_t others_kv_tokens;     /* sched_others.kv_tokens. */
-    uint32_t prompts;              /* Prompts routed to the machine, until SCHED_PREFILLED. */
-    uint32_t decodes;              /* Answers routed to the machine, until SCHED_ENDED. */
+    /* prompt_tokens of the latest SCHED_MACHINE_LOAD; 0 after the machine went up or down. */
+    uint64_t others_prompt_tokens;
+    /* kv_tokens of the latest SCHED_MACHINE_LOAD; 0 after the machine went up or down. */
+    uint64_t others_kv_tokens;
+    uint32_t prompts; /* Prompts routed to the machine, until SCHED_PREFILLED. */
+    uint32_t decodes; /* Answers routed to the machine, until SCHED_ENDED. */
 };
 
 /* Stores what the scheduler knows of the machine. */
@@ -450,7 +455,7 @@ void sched_cluster_view(const struct sched_cluster *sc, uint32_t machine,
 /* Stores the measured speed of the link from one machine to another. */
 void sched_cluster_link_view(const struct sched_cluster *sc, uint32_t from, uint32_t to,
                              struct sched_link_speed *out);
-/* Returns the number of requests that wait here. */
+/* Returns the number of requests in the scheduler's queue. */
 uint32_t sched_cluster_waiting(const struct sched_cluster *sc);
 
 #endif

@@ -1,9 +1,9 @@
-/* cluster_prefix: which machines hold the KV of which prefixes. A bounded table maps the hash of a
- * prefix to the machines that were added last. Where the table is full, a new hash replaces a hash
- * to which no machine was added for long. The table is an estimate: a machine may have evicted a
- * prefix in the meantime. Files of this folder call the functions on the cluster scheduler's
- * thread; not thread-safe. Pure: no clock, no I/O, no allocation after opening. The table chooses
- * no machines. */
+/* cluster_prefix: remembers which machines hold the KV of which prefixes. A bounded table maps the
+ * hash of a prefix to the machines that were added last. The table consists of small sets. In a
+ * full set, a new hash replaces the hash whose latest cluster_prefixes_add is the longest ago. The
+ * table is an estimate: a machine may have evicted a prefix in the meantime. Files of this folder
+ * call the functions on the cluster scheduler's thread; not thread-safe. Pure: no clock, no I/O, no
+ * allocation after opening. The table chooses no machines. */
 #ifndef SCHEDULER_CLUSTER_PREFIX_H
 #define SCHEDULER_CLUSTER_PREFIX_H
 

@@ -28,9 +28,9 @@ struct seek {
     uint32_t prompt_machine;
     /* 1 + the machine that rule 3 has chosen, while rule 4 searches with the option
      * lends_as_splitwise; 0 = none. At equal load, rule 4 prefers the machines of the prompt and
-     * mixed pool to it. */
+     * mixed pool to this machine. */
     uint32_t lent_plus_1;
-    /* Rule 3 searches a machine to move: every machine counts as a machine of the mixed pool. */
+    /* Rule 3 searches for a machine to lend: every machine counts as mixed. */
     bool counts_as_mixed;
     /* Rules 3 and 4 give the prompt to a machine of the token pool only if the machine adds cores
      * (cores.c). Rule 1 may take a machine over its threshold. */
@@ -41,9 +41,9 @@ struct seek {
  * `measure` is below its bound (options machine_kv_multiple to machine_tokens_unmeasured). */
 bool seek_has_room(const struct seek *s, uint32_t machine, enum measure measure, uint64_t tokens);
 /* Returns true if the machine can be the request's token machine. If s->prompt_machine is chosen,
- * the two machines must also fit together. Either they are one machine, which is in the mixed pool;
- * or the link from the prompt machine to the token machine is up, and the request's part on a mixed
- * machine fits its mixed_kv_tokens. `self` is a struct seek. */
+ * one of two conditions must also hold. Either the machine is the prompt machine, and is mixed. Or
+ * the link from the prompt machine to the machine is up, and a mixed machine has enough
+ * mixed_kv_tokens (struct sched_event) for its phase of the request. `self` is a struct seek. */
 bool seek_token_fits(const void *self, uint32_t machine);
 /* Returns true if the machine can do both phases of the request. `self` is a struct seek. */
 bool seek_both_fit(const void *self, uint32_t machine);
@@ -56,8 +56,8 @@ bool seek_prompt_over_threshold(const struct seek *s, uint32_t machine);
 /* Returns true if s->thresholds is true and the machine is over the threshold of rule 2. both = the
  * machine would do both phases of the request. */
 bool seek_token_over_threshold(const struct seek *s, uint32_t machine, bool both);
-/* Returns true if the machine must not move to the mixed pool now, because it has a request that is
- * too large for a mixed machine. With s->assume_idle, returns false. */
+/* Returns true if the machine must not move to the mixed pool now, because a request of the machine
+ * is too large for a mixed machine. With s->assume_idle, returns false. */
 bool seek_keeps_pool(const struct seek *s, uint32_t machine);
 
 /* If machines hold KV of the prompt, or tiers have stored some, replaces *out by the route with the

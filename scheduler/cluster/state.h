@@ -169,8 +169,8 @@ struct sched_cluster {
     struct sched_queue waiting;
     struct request_list lost; /* Requests for which SCHED_LOST is still to be sent. */
     uint64_t waiting_tokens;  /* Prompt tokens of the waiting requests. */
-    /* Waiting requests that are neither resumed nor were ever stranded, in the order of their
-     * arrival: queue_us_max applies to them. */
+    /* Waiting requests to which queue_us_max applies, in the order of their arrival: they are not
+     * resumed, and were never stranded. */
     struct request_list limited;
     struct admission admission;
     /* Earliest time at which a waiting request expires; INT64_MAX = none. */
@@ -306,8 +306,8 @@ void cluster_request_overdue(struct sched_cluster *sc, const struct sched_event 
                              struct sched_actions *out);
 /* Puts all requests that have load on the machine, which is down, into the list `lost`. */
 void cluster_requests_lose(struct sched_cluster *sc, uint32_t machine);
-/* Puts requests into the list `lost` that are too large for the machine now that it is mixed.
- * Requests with `prefilled` set stay. */
+/* Puts the requests that are too large for a mixed machine, and that have load on this machine,
+ * into the list `lost`. Requests with `prefilled` set stay. */
 void cluster_requests_lose_large(struct sched_cluster *sc, uint32_t machine);
 /* Appends to *out the actions that follow from the present state, until *out has count_max actions,
  * and sets out->more. */
@@ -330,8 +330,8 @@ void cluster_load_prefilled(struct sched_cluster *sc, struct cluster_request *re
 /* Removes all load of the request, and returns its machines as cluster_load_prefilled does. */
 void cluster_load_end(struct sched_cluster *sc, struct cluster_request *request);
 
-/* Sets the load that other schedulers have on the machine. Requests that no longer fit the machine
- * are lost (cluster_requests_lose_large). */
+/* Sets the load that other schedulers have on the machine. If another scheduler has the machine in
+ * its mixed pool, calls cluster_requests_lose_large. */
 void cluster_load_others(struct sched_cluster *sc, uint32_t machine,
                          const struct sched_others *others);
 
@@ -405,7 +405,7 @@ uint64_t cluster_transfer_wait_us(const struct sched_cluster *sc, uint32_t from,
  * computed, but only after all transfers that were begun before. */
 uint64_t cluster_exposed_us(const struct sched_cluster *sc, uint32_t from, uint32_t to,
                             uint64_t tokens, uint64_t computed_us, uint64_t compute_us);
-/* Records that KV of `tokens` tokens is sent, after the time of cluster_transfer_wait_us. */
+/* Records a transfer of KV of `tokens` tokens that begins after cluster_transfer_wait_us. */
 void cluster_transfer_begin(struct sched_cluster *sc, uint32_t from, uint32_t to, uint64_t tokens);
 
 /* ---- stored.c ---- */
@@ -419,8 +419,8 @@ void cluster_tiers_set(struct sched_cluster *sc, uint32_t machine, const struct 
 /* Records that the machine is down. What its memory tier has stored is forgotten; its file and the
  * shared store keep their KV. */
 void cluster_tiers_down(struct sched_cluster *sc, uint32_t machine);
-/* Records that a machine stores KV that it holds in memory in its tiers, too: in the tiers that
- * work and that machines of its home pool write. hashes: [count], the prefixes. */
+/* Records that the machine, which holds the KV of these prefixes in memory, also stores the KV in
+ * its tiers: in the tiers that work and that machines of its home pool write. hashes: [count]. */
 void cluster_stored_add(struct sched_cluster *sc, uint32_t machine, const uint64_t *hashes,
                         uint32_t count);
 /* Calls `take` with each machine whose memory tier has probably stored the prefix, then with each
@@ -484,7 +484,8 @@ int64_t cluster_route_late_us(const struct sched_cluster *sc, const struct clust
 void cluster_admission_wait_begin(struct sched_cluster *sc, uint32_t id);
 /* Removes the request from the list `limited`, and records whether it waited. */
 void cluster_admission_wait_end(struct sched_cluster *sc, uint32_t id);
-/* Measures the time until now_us if requests wait. Must be called before sc->now_us changes. */
+/* Adds the time from sc->now_us to now_us to the measurement, if requests wait. Call it before
+ * sc->now_us changes. */
 void cluster_admission_time(struct sched_cluster *sc, int64_t now_us);
 /* Counts a prompt that was computed. */
 void cluster_admission_computed(struct sched_cluster *sc, const struct cluster_request *request);

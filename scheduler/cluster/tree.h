@@ -35,7 +35,7 @@ static inline bool cluster_rank_before(const struct cluster_rank *ranks, uint32_
     return ranks[a].order != ranks[b].order ? ranks[a].order < ranks[b].order : a < b;
 }
 
-/* Adds the machine to the tree (in = true) or removes it. Call this function also, with in = true,
+/* Adds the machine to the tree (in = true) or removes the machine. Also call it, with in = true,
  * when the rank of a machine in the tree has changed. */
 void cluster_tree_update(struct cluster_tree *tree, const struct cluster_rank *ranks,
                          uint32_t machine, bool in);

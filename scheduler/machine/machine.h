@@ -103,7 +103,7 @@ void sched_machine_fill_tokens_set(struct sched_machine *sm, uint32_t tokens);
 
 /* Adds a prompt of `tokens` (≥ 1) tokens to the queue of `path` (< path_count). blocks = number of
  * blocks that the caller takes before the prompt's first chunk runs; 0 = the prompt has its blocks
- * already, because the request will be decoded here, too. rank NULL = no key, priority 0. Requires
+ * already, because this machine also decodes the request. rank NULL = no key, priority 0. Requires
  * an unused slot, or a slot whose reservation was granted. */
 void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_t path,
                               uint32_t tokens, uint32_t blocks, const struct sched_rank *rank);
@@ -117,8 +117,9 @@ bool sched_machine_prompt_after(const struct sched_machine *sm, uint32_t path, s
 void sched_machine_prompt_left_set(struct sched_machine *sm, sched_slot slot, uint32_t tokens,
                                    uint32_t blocks);
 
-/* Queues a reservation of `blocks` blocks for a request that will be decoded here, and charges the
- * request's key for `tokens` tokens. rank NULL = no key, priority 0. Requires an unused slot. */
+/* Queues a reservation of `blocks` blocks for a request that this machine will decode, and charges
+ * the request's key for `tokens` tokens. rank NULL = no key, priority 0. Requires an unused slot.
+ */
 void sched_machine_reserve_add(struct sched_machine *sm, sched_slot slot, uint32_t blocks,
                                uint32_t tokens, const struct sched_rank *rank);
 /* Finds the first waiting reservation. Returns false if none waits. */
@@ -138,16 +139,16 @@ bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
 void sched_machine_await_begin(struct sched_machine *sm, sched_slot slot);
 
 /* Finds the granted reservation that must be given up to break a deadlock between machines.
- * Requires that no batch can begin now. holders = number of requests that hold blocks here.
+ * Requires that no batch can begin now. holders = number of requests with blocks of this machine.
  *
  * The deadlock: prompts on this machine wait for blocks that belong to reservations. The prompts of
  * these reservations wait on other machines for blocks that belong to other reservations, and so
  * on, in a circle.
  *
  * Returns true, and stores the holder with the highest request_number, if all holders await their
- * KV, the next prompt needs more than blocks_free, and some prompt that waits here for blocks has a
- * lower request_number than that holder. scheduler/machine/memory.c proves that no request waits
- * for ever. */
+ * KV, the next prompt needs more than blocks_free, and some prompt that waits for blocks of this
+ * machine has a lower request_number than that holder. scheduler/machine/memory.c proves that no
+ * request waits for ever. */
 bool sched_machine_deadlock_victim(const struct sched_machine *sm, uint32_t blocks_free,
                                    uint32_t holders, sched_slot *slot_out);
 
@@ -160,7 +161,7 @@ struct sched_decode {
 };
 
 /* Starts to decode the request, whose KV is complete on this machine. Requires that the slot is
- * unused, that its reservation was granted, or that its prompt has ended here. */
+ * unused, that its reservation was granted, or that its prompt has ended on this machine. */
 void sched_machine_decode_add(struct sched_machine *sm, sched_slot slot,
                               const struct sched_decode *decode);
 
@@ -192,9 +193,8 @@ void sched_machine_decode_advance(struct sched_machine *sm, sched_slot slot, uin
 
 /* Removes the request from the scheduler, in any state. Requires that it is in no batch. */
 void sched_machine_remove(struct sched_machine *sm, sched_slot slot);
-/* Makes sure that no more chunks of the prompt go into a batch, if the prompt's first chunk was in
- * a batch. No effect on other requests. Call sched_machine_remove when no batch contains the
- * prompt. */
+/* Keeps the further chunks of the prompt out of batches, if its first chunk was in a batch. No
+ * effect on other requests. Call sched_machine_remove when no batch contains the prompt. */
 void sched_machine_stop(struct sched_machine *sm, sched_slot slot);
 /* Returns true if a batch in flight contains the request. */
 bool sched_machine_in_batch(const struct sched_machine *sm, sched_slot slot);
@@ -233,12 +233,12 @@ void sched_machine_batch_done(struct sched_machine *sm, uint32_t index);
 bool sched_machine_batch_oldest(const struct sched_machine *sm, uint32_t path, uint32_t *index_out);
 
 struct sched_machine_load {
-    uint32_t prompts_waiting; /* Prompts that no batch has begun. */
+    uint32_t prompts_waiting; /* Prompts of which no chunk was in a batch. */
     /* Prompts whose first chunk was in a batch and whose last chunk is not computed. */
     uint32_t prompts_running;
     uint64_t prompt_tokens_pending; /* Prompt tokens not computed yet. */
-    /* Prompt tokens not computed yet, plus the computed tokens of prompts of which chunks are in no
-     * batch yet. */
+    /* Prompt tokens not computed yet, plus the computed tokens of prompts that have more chunks to
+     * put into a batch. */
     uint64_t prompt_tokens_open;
     uint32_t reservations_waiting;  /* Reservations that are not granted. */
     uint32_t decodes_running;       /* Decodes with tokens left to generate. */

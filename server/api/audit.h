@@ -16,7 +16,7 @@
 
 #include <stdbool.h>
 
-#define AUDIT_ACT_BYTES 96 /* An act with its NUL. */
+#define AUDIT_ACT_BYTES 96 /* Most bytes of an act, with its NUL. */
 
 /* The client or process that acts. */
 struct audit_actor {

@@ -1,7 +1,7 @@
 /* api_fields: typed look-ups in a JSON object, for the parsers of requests in server/api/. The
- * parsers run on the gateway's text threads (http/text_threads), which parse and tokenize requests.
- * The functions keep no state, and any thread may call them. They parse no text (jansson does) and
- * do not notice unknown fields. */
+ * parsers run on the gateway's text threads (server/http/text_jobs.h), which parse and tokenize
+ * requests. The functions keep no state, and any thread may call them. They parse no text (jansson
+ * does) and do not notice unknown fields. */
 #ifndef SERVER_API_FIELDS_H
 #define SERVER_API_FIELDS_H
 

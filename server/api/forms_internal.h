@@ -23,13 +23,15 @@ struct form {
 /* Most messages, parts, calls and tools of a body. */
 #define FORM_ITEMS_MAX 65536
 
-/* Convert the fields of the form's own table (api_form_fields) to fields of form->chat. */
+/* Both functions convert the fields of the form's own table (api_form_fields) to fields of
+ * form->chat. */
 bool form_responses_convert(struct form *form);
 bool form_messages_convert(struct form *form);
 /* Returns a new object with the fields of the request that the answer repeats; NULL = no memory. */
 json_t *form_responses_echo(json_t *body);
 
-/* Sets object[name], and takes over `value`. If `value` is NULL or memory is short: a 503. */
+/* Sets object[name], and takes over `value`. Fails with a 503 if `value` is NULL or memory is
+ * short. */
 bool form_member_set(struct form *form, json_t *object, const char *name, json_t *value);
 /* Copies the body's field `name`, if there is one, to the chat's field chat_name. */
 bool form_field_copy(struct form *form, const char *name, const char *chat_name);

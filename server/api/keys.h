@@ -35,7 +35,7 @@ struct api_key_settings {
      * key shares prefixes with no other key. */
     char cache_group[LIMIT_KEY_NAME_BYTES];
     uint32_t weight; /* Weight of the key against other keys (scheduler/queue.h); default 1. */
-    /* Most answers in flight, with the texts of api_keys_text_begin; 0 = no limit. */
+    /* Most answers in flight, including the texts of api_keys_text_begin; 0 = no limit. */
     uint32_t answers_in_flight_max;
     uint64_t tokens_per_minute;   /* Most prompt and answer tokens a minute; 0 = no limit. */
     uint64_t tokens_per_day;      /* Most prompt and answer tokens a day (UTC); 0 = no limit. */
@@ -83,9 +83,9 @@ enum status api_key_set_diff(const struct api_keys *keys, const struct api_key_s
                              void *self);
 
 /* Replaces the keys in use, and frees the set; set NULL = no keys are configured. A key with the
- * name of an earlier key continues the earlier key's counters, unless another key has got that
- * key's index. A secret that is not in the set is revoked: the caller ends requests in flight that
- * have shown this secret (api_keys_revoked). If removed keys leave no index free, a new key cannot
+ * name of an earlier key continues the earlier key's counters, unless another key has got the
+ * earlier key's index. A secret that is not in the set is revoked: the caller ends requests in
+ * flight that have shown this secret (api_keys_revoked). New keys for which no index is free cannot
  * be used until the next call. */
 void api_keys_apply(struct api_keys *keys, struct api_key_set *set);
 
@@ -142,8 +142,8 @@ enum api_key_expiry {
 enum api_key_expiry api_key_expiry_of(const struct api_key_settings *settings, int64_t now_s);
 /* Returns true if the key (not API_KEY_NONE) has expired at the time of api_keys_time_set. */
 bool api_keys_expired(const struct api_keys *keys, uint32_t key_index);
-/* Calls `report` for keys in use that are nearer to their expiry (api_key_expiry_of) than the last
- * call reported. A new value of `expires` begins again with API_KEY_VALID. */
+/* Calls `report` for each key in use that has come nearer to its expiry (api_key_expiry_of) since
+ * the key was last reported. A new value of `expires` begins again with API_KEY_VALID. */
 void api_keys_expiry_report(struct api_keys *keys,
                             void (*report)(void *self, const struct api_key_settings *settings,
                                            enum api_key_expiry expiry),
@@ -170,16 +170,16 @@ void api_keys_text_end(struct api_keys *keys, uint32_t key_index);
 /* Begins `answers` answers to prompts of prompt_tokens tokens in all, if the key's limits allow
  * them. Charges the answers and the prompts' tokens. Answers may exceed the limits of tokens; later
  * answers are then refused until at least one token is left again. Returns false with a 429 in
- * *error, or with a 400 if `answers` is above a whole limit of the key; only the refusal is then
- * counted. Succeeds for API_KEY_NONE. */
+ * *error, or with a 400 if `answers` is above a limit of the key for all gateways together; only
+ * the refusal is then counted. Succeeds for API_KEY_NONE. */
 bool api_keys_answers_begin(struct api_keys *keys, uint32_t key_index, uint32_t answers,
                             uint64_t prompt_tokens, int64_t now_us, struct api_error *error);
 /* Charges the key for generated tokens. */
 void api_keys_tokens_charge(struct api_keys *keys, uint32_t key_index, uint32_t tokens);
 /* Ends one answer in flight. */
 void api_keys_answer_end(struct api_keys *keys, uint32_t key_index);
-/* The unused part of this gateway's share of a key's limits, except the limits of a day. If a limit
- * is 0, the fields about its rest are 0. */
+/* The unused part of this gateway's share of a key's limits, except the limits of a day. If the
+ * field …_max of a limit is 0, its fields …_left and …_full_us are 0, too. */
 struct api_key_unused {
     uint64_t answers_max; /* Answers in flight; 0 = no limit, or this gateway has no share. */
     uint64_t answers_left;

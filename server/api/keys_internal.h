@@ -70,8 +70,9 @@ static inline void key_index_add(struct key_index *index, uint64_t hash, uint32_
     index->count++;
 }
 
-/* Return the position of the first candidate, or of the candidate after position `at`. Store the
- * candidate's number; KEY_INDEX_NONE = there is no such candidate. */
+/* The next two functions return the position of a candidate: the first candidate for the hash, or
+ * the next candidate after the position `at`. Both functions store the candidate's number;
+ * KEY_INDEX_NONE = there is no such candidate. */
 static inline uint32_t key_index_first(const struct key_index *index, uint64_t hash,
                                        uint32_t *number_out)
 {
@@ -88,7 +89,7 @@ static inline uint32_t key_index_next(const struct key_index *index, uint32_t at
     return at;
 }
 
-/* Returns the hash by which a secret with this SHA-256 is in a key_index. */
+/* Returns the hash that stands for a secret with this SHA-256 in a key_index. */
 static inline uint64_t key_secret_hash(const uint8_t *hash)
 {
     uint64_t first;

@@ -26,8 +26,8 @@ struct api_logit_rules {
  * for a list or text above its limit (common/limits.h), or if there is no memory. */
 bool api_logit_rules_parse(json_t *root, struct api_logit_rules *out, struct api_error *error);
 /* Converts the rules to uint32_t words for a model. As in vLLM, leading spaces of a bad word are
- * cut. The bad word with one space before it is also forbidden, if this form has as many tokens but
- * begins with a different token. Sorts rules->allowed_ids. The caller frees out->words.
+ * cut. The bad word with one space before it is also forbidden, if this form has the same number of
+ * tokens and begins with a different token. Sorts rules->allowed_ids. The caller frees out->words.
  *
  * Returns false, with *error filled, for a token id that the model does not have, for a bad word
  * that the tokenizer refuses, for bad words that need more than LIMIT_FORBIDDEN_WORDS uint32_t

@@ -66,7 +66,7 @@ struct api_request {
     uint32_t n;
     uint32_t best_of;        /* Answers that are generated for each prompt, at least n. */
     int32_t prompt_logprobs; /* Alternatives for each token of a prompt; -1 = not wanted. */
-    bool include_stop;       /* include_stop_str_in_output */
+    bool include_stop;       /* The body's include_stop_str_in_output. */
     bool echo;
     bool stream;
     bool include_usage;    /* stream_options.include_usage: the stream ends with the usage. */

@@ -56,7 +56,7 @@ static inline struct served_model *served_model_ref(struct served_model *model)
 }
 
 /* Finds the model or one of its adapters by name. *adapter_out = 1 + the adapter's index; 0 = the
- * model alone. Returns false if neither has the name. */
+ * model alone. Returns false if neither the model nor an adapter has the name. */
 static inline bool served_model_find(const struct served_model *model, const char *name,
                                      uint32_t *adapter_out)
 {

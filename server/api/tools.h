@@ -28,11 +28,11 @@ struct api_tools {
     char *packed_names;
 };
 
-/* Parses `tools`, `tool_choice` and `parallel_tool_calls`. In `root`, sets absent or empty
- * `parameters` of tools and the absent type of `parameters`. *tools_out is a new reference to the
- * list of tools; NULL = the choice is API_TOOLS_NONE. The caller frees out->packed_names. On
- * failure returns false with a 400 (503 if there is no memory), and stores nothing in *out and
- * *tools_out. */
+/* Parses `tools`, `tool_choice` and `parallel_tool_calls`. Changes tools in `root`: a tool with
+ * absent or empty `parameters` gets the schema of an object without properties, and `parameters`
+ * without a type get the type "object". *tools_out is a new reference to the list of tools; NULL =
+ * the choice is API_TOOLS_NONE. The caller frees out->packed_names. On failure returns false with a
+ * 400 (503 if there is no memory), and stores nothing in *out and *tools_out. */
 bool api_tools_parse(json_t *root, struct api_tools *out, json_t **tools_out,
                      struct api_error *error);
 /* Checks `calls`, the list of calls of an assistant's message. place: names the list in errors.

@@ -120,7 +120,7 @@ struct fleet_machine {
 
     /* Model version of a local machine; 0 = the model that the machine reports decides. */
     uint32_t fixed_version;
-    struct gateway_version *version; /* Its version, which can change while it is not connected. */
+    struct gateway_version *version; /* Model version; changes only while it is not connected. */
     enum pool home;                  /* Home pool. */
     uint64_t home_serial; /* Number of the latest change of `home`; 0 = the pool of the config. */
     enum pool pool;       /* Current pool, while the machine is connected. */
@@ -132,14 +132,14 @@ struct fleet_machine {
     struct message_others others; /* Latest OTHERS of this connection; others.gateways 0 = none. */
     bool another_leads;           /* `others` names another gateway as the leader. */
     struct machine_bits links;    /* Machines that it can write KV to. */
-    /* List of its running answers whose KV will be copied (checkpoint_due.h). */
+    /* List of the machine's running answers whose KV will be copied (checkpoint_due.h). */
     struct gateway_request *copy_first;
     struct gateway_request *copy_last;
     uint32_t copies_sending; /* Copies and pulls (checkpoints.h) for which the machine sends KV. */
     uint32_t crashes;        /* Crashes of its local process (gateway_machine_crashed). */
     char crash_reason[160];  /* Text of the latest crash; empty = none. */
-    /* The latest failure of a link from this machine since such a link last came up: "PEER: WHY".
-     * Empty = not known. */
+    /* "PEER: WHY" of the latest failure of a link from this machine. Empty = no failure is known
+     * since a link from this machine last came up. */
     char link_down_reason[320];
 };
 

@@ -25,7 +25,7 @@ struct launcher;
 
 /* Functions of the caller. launcher_turn calls them, until launcher_stop or launcher_kill. */
 struct launcher_events {
-    /* The machine listens at this address. */
+    /* The machine is ready: it listens at this address. */
     void (*ready)(void *self, struct fleet_machine *machine, const char *address);
     /* The machine's process crashed (child_crashed, host/child.h), or the kernel killed the process
      * because memory was short. crash_text: for the log, such as "signal 11, Segmentation fault".

@@ -48,9 +48,10 @@ void history_event(struct history *h, const struct gateway_request *r,
 void history_end(struct history *h, const struct gateway_request *r, enum history_end end,
                  const char *reason, int64_t now_us);
 
-/* Stores the lengths of the latest answers that arrived since `after_us`, at most HEADROOM_ANSWERS,
- * the oldest first. Leaves out requests that failed, were refused, or were left without a token. An
- * open answer gets at least the mean length of the ended answers. Returns the number of answers. */
+/* Stores the lengths of the latest requests that arrived since `after_us`, at most
+ * HEADROOM_ANSWERS, the oldest first. Leaves out requests that failed, were refused, or ended
+ * HISTORY_LEFT without a token. For an open request, the length of the answer is at least the mean
+ * length of the ended answers. Returns the number of requests. */
 uint32_t history_answers(const struct history *h, int64_t after_us,
                          struct headroom_answer out[HEADROOM_ANSWERS]);
 

@@ -70,7 +70,7 @@ struct gateway {
     char name[LIMIT_NAME_BYTES];  /* Unique among gateways. */
     uint32_t led_elsewhere_count; /* Machines that report another gateway as the leader. */
     struct gateway_share share;   /* Latest result of gateway_share. */
-    int64_t fewer_since_us;       /* Since when fewer gateways than in `share` are seen; -1 = no. */
+    int64_t fewer_since_us;       /* Since then, fewer gateways than in `share` serve; -1 = no. */
     uint64_t prompts_waiting;     /* Sum of prompts_waiting in the machines' latest STATS. */
     int64_t checkpoint_at_us;     /* Time of the next check for due copies; INT64_MAX = none. */
     int64_t handover_at_us;       /* Earliest time of the next hand-over check. */
@@ -213,7 +213,7 @@ void gateway_machine_links_forget(struct gateway *g, const struct fleet_machine 
 
 /* The functions gateway_event… add lines (events/event_text.h) to the event log, if there is one,
  * and to g->event_ring. The ring does not get the lines of gateway_event_begin and
- * gateway_event_version, and events such as measurements that caused no action. */
+ * gateway_event_version, nor the lines of measurements and SCHED_TICK that caused no action. */
 
 /* Adds an event of the version's scheduler with its actions. event: NULL = the actions belong to
  * the previous event, too. */
