@@ -15,7 +15,7 @@
 
 #include <microhttpd.h>
 
-/* A body of more bytes is large: a text thread may need seconds for it. */
+/* A body with more bytes is *large*: a text thread may need seconds for the body. */
 #define HTTP_LARGE_BYTES 65536
 
 struct exchange; /* An HTTP request and its response. */
@@ -71,16 +71,16 @@ struct exchange {
     struct http_audit *audit;   /* The prepared audit line; NULL = none, or written. */
     struct text body;           /* The body so far; its bytes count in http->bodies_bytes. */
     uint64_t body_bytes_max;    /* http/body_bytes_max when the headers arrived. */
-    uint64_t dropped_bytes;     /* Of the body, after its refusal. */
+    uint64_t dropped_bytes;     /* Bytes of the body that were dropped after its refusal. */
     uint64_t body_expected;     /* Content-Length; UINT64_MAX = chunked; 0 = no body. */
-    struct api_error *refusal; /* The answer after the rest of the body has arrived; NULL = none. */
+    struct api_error *refusal; /* Error to send when the body's rest has arrived; NULL = none. */
     bool closes_connection;    /* The connection closes after the answer. */
     int64_t arrived_us;        /* When the whole request had arrived; 0 = not yet. */
     struct http_text_work *text_work; /* Work of the text threads on the body; NULL = none. */
     struct completion *completion;    /* NULL = none. */
     struct text answer;               /* A whole answer that the client reads in pieces. */
     uint64_t unread_bytes; /* Unread bytes of answer or stream; counted in http->unread_bytes. */
-    size_t piece_bytes;    /* Bytes of the piece that libmicrohttpd took last. */
+    size_t piece_bytes;    /* Bytes of the latest piece that libmicrohttpd took. */
     /* Bytes of the stream at the latest http_answer_backlog_check. */
     uint64_t backlog_checked_bytes;
     /* Bytes of the stream at the end of the latest burst (many bytes written in one iteration). */
