@@ -104,7 +104,7 @@ struct serve {
     int64_t servable_us;       /* When the gateway was ready for the first time; -1 = not yet. */
     bool announced;            /* The line that says that the server is ready was printed. */
     int64_t drain_deadline_us; /* When running requests are ended; -1 = no drain. */
-    int64_t refusal_us;        /* When the drain begins to refuse requests; -1 = it has, or no drain. */
+    int64_t refusal_us;        /* When new requests are refused; -1 = refused now, or no drain. */
     int64_t stop_deadline_us;  /* When the machines are killed; -1 = the server does not stop. */
     bool failed;               /* The server stops with the exit status 1. */
     struct error failure;      /* Why `failed` is true. */
@@ -118,7 +118,8 @@ static inline int64_t serve_now_us(void)
 
 /* --- serve.c --- */
 
-/* Returns how many open files a gateway with this number of machines needs without clients. */
+/* Returns how many open files a gateway with this number of machines needs, not counting HTTP
+ * clients. */
 rlim_t serve_files_of(uint32_t machine_count);
 
 /* --- serve_files.c --- */

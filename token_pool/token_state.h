@@ -230,7 +230,7 @@ void token_request_drafted_drop(struct token_pool *pool, struct token_request *r
 /* ---- token_memory.c ---- */
 
 /* Gives a copy its blocks, or returns false if memory is short. RESERVED is sent now or, with stage
- * processes, when they know of the copy. If the prefix cache already has all blocks, this call
+ * processes, when these know of the copy. If the prefix cache already has all blocks, this call
  * sends RESERVED and ends the request. */
 bool token_copy_grant(struct token_pool *pool, struct token_request *request, int64_t now_us);
 
@@ -245,8 +245,8 @@ void token_await_end(struct token_pool *pool, const struct token_request *reques
  * token_blocks_prefix_unpin or token_blocks_leave. Returns how many blocks the request must take
  * from the block pool before its KV arrives. */
 uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *request);
-/* In layers with a window, returns the prompt's first span that is still read after the prompt is
- * computed. The answer's tokens read the span, or a machine that takes the answer over. */
+/* For layers with a window: returns the prompt's first span that is read after the prompt is
+ * computed, by the answer's tokens or by a machine that takes the answer over. */
 uint32_t token_blocks_window_first(const struct token_pool *pool,
                                    const struct token_request *request);
 /* Undoes token_blocks_prefix_pin: the pinned blocks may be evicted again. */
@@ -255,7 +255,7 @@ void token_blocks_prefix_unpin(struct token_pool *pool, struct token_request *re
  * these blocks are available. */
 void token_blocks_take(struct token_pool *pool, struct token_request *request);
 /* Call it after SCHED_GROWTH_SPAN, with which sched_memory has added a span to the request: takes
- * the span's blocks and marks them as live. Requires that they are available. */
+ * the span's blocks and marks these blocks as live. Requires that the blocks are available. */
 void token_blocks_grow(struct token_pool *pool, struct token_request *request);
 /* Hands the prompt's blocks whose KV is complete (arrived_spans) to the prefix cache, because the
  * request leaves TOKEN_RESERVED without a decode. */
@@ -270,7 +270,8 @@ void token_blocks_prompt_done(struct token_pool *pool, struct token_request *req
 /* See token_pool_windows_find. */
 bool token_blocks_windows_find(const struct token_pool *pool, const struct token_request *request,
                                uint32_t first, uint32_t end, struct kv_tables *out);
-/* Hands the full blocks of a decoding request to the prefix cache, where the request reads them. */
+/* Hands the full blocks of a decoding request to the prefix cache, where the request reads them.
+ * Blocks of layers with a window stay with the request. */
 void token_blocks_publish(struct token_pool *pool, struct token_request *request);
 /* Takes all blocks away from a request that ends. Full blocks whose KV is complete go to the prefix
  * cache if the request uses it; all other blocks are freed. */
