@@ -23,7 +23,7 @@ struct doctor_host {
     uint32_t cores_online;
     uint32_t cores_usable;      /* Cores that this process may use. */
     uint64_t memory_bytes;      /* Memory of the host. */
-    uint64_t available_bytes;   /* Available to this process. */
+    uint64_t available_bytes;   /* Memory that this process can still use. */
     char huge_pages[32];        /* Linux' setting for private memory, such as "madvise". */
     char huge_pages_shared[32]; /* Linux' setting for shared segments, such as "never". */
     uint64_t shmmax_bytes;      /* Most bytes of one System V segment (kernel.shmmax). */
@@ -87,7 +87,7 @@ struct doctor_report {
     struct doctor_paths paths;
     char paths_why[512]; /* Why a path could not be measured; "" = no failure. */
     /* doctor.c sets the fields below. */
-    char region_why[256]; /* Why KV cannot travel over shared memory; "" = it can, or not known. */
+    char region_why[256]; /* Why KV cannot use shared memory; "" = KV can, or not known. */
     bool can_serve;       /* The host can serve. */
     char why_not[640];    /* Why the host cannot serve; "" = can_serve. */
     double checks_s;      /* Time of all checks. */

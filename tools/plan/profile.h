@@ -24,8 +24,8 @@ void plan_profile_curve(const struct profile *profile, const struct profile_devi
 /* Simulates all requests at the rate. slo: receives the slowdowns against inputs->slo_curve.
  * seconds_out: receives TTFT, TBT and E2E. usage: opened by the caller for all machines of the mix;
  * NULL = not wanted. totals: receives the number of requests that are done (requests) and that were
- * refused or failed (unended), and last_s; its other fields become 0. Returns the errors of the
- * simulation, or ST_NO_MEMORY. */
+ * refused or failed (unended_requests), and last_s; its other fields become 0. Returns the errors
+ * of the simulation, or ST_NO_MEMORY. */
 enum status plan_profile_run(const struct plan_inputs *inputs, const struct plan_mix *mix,
                              double rate_per_s, struct slo *slo,
                              struct quantiles seconds_out[SLO_MEASURES], struct sim_usage *usage,

@@ -17,8 +17,8 @@
  * last_ns (vocabulary, sampling). Between two stages a piece takes delay_ns on a link; the link is
  * busy for busy_ns of this time. Computing and sending overlap. So
  *
- * bottleneck = max over stages and links of time / replicas, busy_ns   (one piece per bottleneck)
- * pace       = max over stages and links of time, busy_ns   (of one request: it uses one replica)
+ * bottleneck = max over stages and links of time / replicas, busy_ns   (time per piece)
+ * pace       = max over stages and links of time, busy_ns   (a request uses one replica per stage)
  * latency    = sum of times + sum of delay_ns + return time + (micro_batches - 1) × pace
  *
  * For a prompt, the latency is the time to the first token (GPipe's fill and drain). For a group of
@@ -106,7 +106,7 @@ struct partition_goal {
     uint64_t limit_ns;      /* Largest latency, or PARTITION_NO_LIMIT. */
 };
 
-struct partition_rate { /* A fraction: ns / divisor. */
+struct partition_rate { /* A time per piece: ns / divisor. */
     uint64_t ns;
     uint32_t divisor;
 };
