@@ -203,8 +203,8 @@ void serve_version_done(struct serve_version *version);
  * machines, including machines that are leaving. */
 struct fleet_machine *serve_machine_add(struct serve *s, const struct config_machine *config,
                                         uint32_t version, struct error *error);
-/* Begins to remove a machine: it drains. When its requests have ended, a local machine is stopped,
- * and a remote machine is forgotten. */
+/* Begins to remove a machine: the machine drains. When its requests have ended, a local machine is
+ * stopped, and a remote machine is forgotten. */
 void serve_machine_remove(struct serve *s, struct fleet_machine *machine);
 /* Reverses serve_machine_remove: the machine serves again. Returns false in FLEET_ENDING. */
 bool serve_machine_keep(struct serve *s, struct fleet_machine *machine);

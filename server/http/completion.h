@@ -46,7 +46,7 @@ struct completion;
 struct completion_input;
 
 /* Parses and checks a body, and converts its prompts to tokens of the model. Any thread may call
- * it. Returns NULL, with *error filled, on failure. */
+ * the function. Returns NULL, with *error filled, on failure. */
 struct completion_input *completion_input_read(const struct api_encode *encode,
                                                const struct served_model *model, enum api_kind kind,
                                                const char *body, size_t bytes,

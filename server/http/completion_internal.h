@@ -158,7 +158,8 @@ bool completion_has_parts(const struct completion *c);
 /* Opens choice->parser if completion_has_parts. Returns ST_NO_MEMORY on failure. */
 enum status choice_parts_open(struct choice *choice);
 void choice_parts_done(struct choice *choice); /* Frees the parser, the reasoning and the calls. */
-/* Adds text of the answer: to the content or, if there is a parser, to the parts that it finds. */
+/* Adds text to the answer's content or, if there is a parser, to the parts that the parser finds.
+ */
 void choice_text_add(struct choice *choice, const char *text, size_t bytes);
 /* Returns true if the text of this control token must be given to the parser. */
 bool choice_needs_token(const struct choice *choice, uint32_t id);

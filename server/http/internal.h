@@ -250,7 +250,7 @@ struct http_record {
     const char *finish; /* As in completion_facts, or "error"; NULL = completion_open not called. */
     const char *error;  /* Message of the error; empty = none. */
     char client[LIMIT_ADDRESS_BYTES];
-    unsigned status;        /* 0 = the client left before it had an answer. */
+    unsigned status;        /* 0 = the client left before an answer was queued. */
     int64_t total_us;       /* From the arrival of the headers to the response's end. */
     int64_t first_token_us; /* From the arrival of the whole request; -1 = there was no token. */
     int64_t phases_us[HTTP_PHASE_COUNT]; /* Duration of each phase. */
@@ -302,7 +302,7 @@ bool http_web_origin_named(const struct exchange *exchange, const char *origin);
 /* Returns true if a browser asks (method OPTIONS) whether a page of another site may send a
  * request, and the answer is yes. */
 bool http_web_is_preflight(const struct exchange *exchange, const char *method);
-/* Adds the headers that let a web page of another site read the response, if it may. */
+/* Adds the headers that let a web page of another site read the response, if the page may. */
 void http_web_headers_add(const struct exchange *exchange, struct MHD_Response *response);
 /* Adds the headers that answer a browser's OPTIONS request. */
 void http_web_answer_add(const struct exchange *exchange, struct MHD_Response *response);

@@ -53,7 +53,7 @@ enum metrics_time {
     METRICS_TRANSFER,     /* first KV write → all KV at the token machine */
     METRICS_FIRST_DECODE, /* all KV at the token machine → second token sampled */
     METRICS_TTFT,         /* arrival → first token at the gateway */
-    METRICS_INTER_TOKEN,  /* a token → the next one, at the gateway */
+    METRICS_INTER_TOKEN,  /* a token → the next token, at the gateway */
     METRICS_E2E,          /* arrival → end */
     METRICS_WAIT,         /* METRICS_QUEUE + METRICS_RESERVE: vLLM's "queue" */
     METRICS_DECODE,       /* first token → last token */

@@ -56,7 +56,7 @@ struct doctor_copy {
     char from[16], to[16];        /* Devices, such as "cuda:0". */
     char path[64];                /* How the writes travelled, such as "cuda ipc". */
     char note[160];               /* Why the writes did not travel faster; "" = no reason. */
-    double bandwidth_bytes_per_s; /* Of one large write. */
+    double bandwidth_bytes_per_s; /* Bandwidth of one large write. */
     double layer_write_us;        /* Time to write layer_bytes as scattered blocks. */
     uint64_t layer_bytes;         /* KV of one layer and 2048 tokens of an 8B model. */
     char failure[160];            /* Why the measurement failed; "" = the times are valid. */
@@ -68,7 +68,7 @@ struct doctor_path {
     char path[64];     /* How the writes travelled, such as "ucx put over sysv". */
     double bandwidth_bytes_per_s;
     double layer_write_us; /* Time to write layer_bytes, until the writer knows of the arrival. */
-    uint32_t layer_bytes;  /* Roughly one layer's KV; 0 = not measured. */
+    uint32_t layer_bytes;  /* Bytes of about one layer's KV; 0 = not measured. */
     double latency_us;     /* Time of a small write, until the writer knows of the arrival. */
 };
 

@@ -16,8 +16,8 @@ void plan_profile_config(struct config *out);
 enum status plan_profile_device(const struct profile *profile, const struct hardware *hardware,
                                 const struct profile_device **out, struct error *error);
 
-/* Fills *out with the times of a machine on which one device computes all layers: of one prompt, by
- * its tokens, and of a decode step of one sequence, by its context. */
+/* Fills *out with the times of a machine on which one device computes all layers: the time of a
+ * prompt by its tokens, and the time of a decode step of one sequence by its context. */
 void plan_profile_curve(const struct profile *profile, const struct profile_device *device,
                         struct cost_curve *out);
 

@@ -34,7 +34,7 @@ enum replay_failure {
 /* Returns a few words, such as "timed out"; REPLAY_DONE is "done". */
 const char *replay_failure_name(enum replay_failure failure);
 
-/* What one request did. The times from due_us to end_us are by clock_system. */
+/* The outcome of one request. The times from due_us to end_us are by clock_system. */
 struct replay_result {
     uint64_t id;                       /* Id of the trace's row. */
     uint64_t line;                     /* Line of the trace's row. */

@@ -8,9 +8,9 @@
  * The pipeline. A plan is a sequence of stages. Each stage runs consecutive layers on `replicas`
  * devices of one kind. Work moves through the stages in pieces: a micro-batch of a prompt, or one
  * decode step of a group of sequences. The replicas of a stage take requests in turn, and a request
- * stays with its replica, because its KV is there. The number of paths through the replicas is the
- * least common multiple of all replica counts (scheduler/paths.h), and at most paths_max. A plan
- * need not use every device.
+ * stays with its replica, which has the request's KV. The number of paths through the replicas is
+ * the least common multiple of all replica counts (scheduler/paths.h), and at most paths_max. A
+ * plan need not use every device.
  *
  * Time. The `time` of a piece in a stage is the sum of the layers' times on the stage's kind of
  * device, and stage_ns; in the first stage also first_ns (embedding), in the last stage also

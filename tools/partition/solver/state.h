@@ -102,7 +102,7 @@ struct partition {
 
 /* --- states.c --- */
 
-/* Numbers the states. Returns false if there are too many. */
+/* Numbers the states. Returns false if there are too many states. */
 bool partition_states_count(struct partition *p);
 
 /* A position in the walk over all states in the order of their numbers. */
