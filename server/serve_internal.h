@@ -51,7 +51,7 @@ struct serve_version {
 /* State of a model update. "The other version" is serve.other_version. */
 enum serve_update {
     SERVE_UPDATE_NONE,     /* There is no other version. */
-    SERVE_UPDATE_STARTING, /* The machines of the other version, which will be current, start. */
+    SERVE_UPDATE_STARTING, /* The other version is new. Its machines start. */
     SERVE_UPDATE_DRAINING, /* The other version was the current one. Its requests continue. */
     SERVE_UPDATE_ENDING,   /* The other version gets no requests. Its machines end. */
 };
@@ -104,7 +104,7 @@ struct serve {
     int64_t servable_us;       /* When the gateway was ready for the first time; -1 = not yet. */
     bool announced;            /* The line that says that the server is ready was printed. */
     int64_t drain_deadline_us; /* When running requests are ended; -1 = no drain. */
-    int64_t refusal_us;        /* When the drain refuses requests; -1 = already, or no drain. */
+    int64_t refusal_us;        /* When new requests are refused; -1 = refused now, or no drain. */
     int64_t stop_deadline_us;  /* When the machines are killed; -1 = the server does not stop. */
     bool failed;               /* The server stops with the exit status 1. */
     struct error failure;      /* Why `failed` is true. */
@@ -118,7 +118,8 @@ static inline int64_t serve_now_us(void)
 
 /* --- serve.c --- */
 
-/* Returns the most descriptors of a gateway with this number of machines, without HTTP clients. */
+/* Returns how many open files a gateway with this number of machines needs, not counting HTTP
+ * clients. */
 rlim_t serve_files_of(uint32_t machine_count);
 
 /* --- serve_files.c --- */
@@ -202,8 +203,8 @@ void serve_version_done(struct serve_version *version);
  * machines, including machines that are leaving. */
 struct fleet_machine *serve_machine_add(struct serve *s, const struct config_machine *config,
                                         uint32_t version, struct error *error);
-/* Begins to remove a machine: it drains. When its requests have ended, a local machine is stopped,
- * and a remote machine is forgotten. */
+/* Begins to remove a machine: the machine drains. When its requests have ended, a local machine is
+ * stopped, and a remote machine is forgotten. */
 void serve_machine_remove(struct serve *s, struct fleet_machine *machine);
 /* Reverses serve_machine_remove: the machine serves again. Returns false in FLEET_ENDING. */
 bool serve_machine_keep(struct serve *s, struct fleet_machine *machine);
@@ -223,7 +224,7 @@ int serve_members_turn(struct serve *s);
 /* --- serve_reload.c --- */
 
 /* Reads and checks the config and its files again, then applies the changes. Appends a JSON object
- * to *answer that says what has changed. An error = nothing has changed. is_dry_run: nothing
+ * to *answer that says what has changed. After an error nothing has changed. is_dry_run: nothing
  * changes, and the answer says what would change. actor: for the audit lines about the changes. */
 enum status serve_reload(struct serve *s, bool is_dry_run, const struct audit_actor *actor,
                          struct text *answer, struct error *error);

@@ -9,8 +9,9 @@
  * - At least DRAFT_MATCH_GOOD tokens that end at the place equal the last tokens of the context.
  * - At least one token that ends at the place equals the last token of the context.
  *
- * A look-up compares the latest places of the first kind that has a place. The *source* of a draft
- * is the place with the most equal tokens; of several, the latest. */
+ * A look-up takes the first of these kinds that has a place, and compares the latest places of the
+ * kind. The *source* of a draft is the place with the most equal tokens, or the latest such
+ * place. */
 #ifndef TOKEN_POOL_DRAFT_H
 #define TOKEN_POOL_DRAFT_H
 
@@ -56,8 +57,8 @@ struct draft_source {
     uint32_t agreed;
 };
 
-/* Opens an empty index for a context of at most `capacity` tokens. shapes = the index also has the
- * shapes of positions. If memory is short, the index stays closed. */
+/* Opens an empty index for a context of at most `capacity` tokens. shapes: true = the index has the
+ * shapes of positions, too. If memory is short, the index stays closed. */
 void draft_index_open(struct draft_index *index, uint32_t capacity, bool shapes);
 void draft_index_close(struct draft_index *index);
 bool draft_index_is_open(const struct draft_index *index);
@@ -81,7 +82,7 @@ bool draft_source_find(const struct draft_index *index, const uint32_t *tokens, 
                        uint32_t shape, uint32_t most, draft_allows allows, void *self,
                        struct draft_source *source_out);
 /* Returns drafted token i (from 0) of a draft from `place`, for a context of `count` tokens, where
- * place < count - 1. A draft that reaches the end of the context goes on from the place again. */
+ * place < count - 1. A draft that reaches the end of the context begins after `place` again. */
 uint32_t draft_token_after(const uint32_t *tokens, uint32_t place, uint32_t count, uint32_t i);
 
 #endif

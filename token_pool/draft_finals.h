@@ -1,9 +1,9 @@
 /* draft_finals: the final vectors that a draft layer (model_hyper.draft_layers) reads, for the
  * tokens of one answer that the layer has not computed yet. A final vector is the model's last
- * hidden row of a token (forward_final_vector). The store keeps, as the vector of a token, the
- * final vector of the token before, from which the token was drawn. The token pool owns one store
- * per request with a seat (draft_seats.h), and calls the functions on the machine's event loop
- * thread. This part has no tokens and no KV. */
+ * hidden row of a token (forward_final_vector). A token was drawn from the final vector of the
+ * token before it, so the store keeps this vector as the vector of the drawn token. The token pool
+ * owns one store per request with a seat (draft_seats.h), and calls the functions on the machine's
+ * event loop thread. This part has no tokens and no KV. */
 #ifndef TOKEN_POOL_DRAFT_FINALS_H
 #define TOKEN_POOL_DRAFT_FINALS_H
 
@@ -27,7 +27,7 @@ void draft_finals_close(struct draft_finals *finals);
 /* Adds the vectors of the tokens [first, first + count), and replaces all stored vectors of tokens
  * ≥ first. Requires count ≤ capacity. Returns false if earlier vectors are missing:
  * - vectors between the last token in the store (or the last dropped token) and `first`,
- * - or vectors that the store has forgotten now, because it was full.
+ * - or vectors that this call has dropped, because the store was full.
  * The new vectors are stored in both cases. Returns false, without effect, if the store is closed.
  */
 bool draft_finals_add(struct draft_finals *finals, uint32_t first, const float *vectors,

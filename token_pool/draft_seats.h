@@ -29,7 +29,7 @@ void draft_seats_close(struct draft_seats *seats); /* Frees all seats. NULL is f
  * number, which draft_seats_next returns. Returns DRAFT_SEAT_NONE if no seat is free, if memory is
  * short, or if `tokens_max` is 0. */
 draft_seat draft_seats_take(struct draft_seats *seats, uint32_t tokens_max, uint32_t user);
-/* Frees the seat and its blocks. A job that runs with the seat goes on; the blocks may have new
+/* Frees the seat and its blocks. A running job with the seat continues; the blocks may have new
  * owners, whose jobs run later and overwrite what the running job writes. DRAFT_SEAT_NONE is
  * fine. */
 void draft_seats_free(struct draft_seats *seats, draft_seat seat);

@@ -8,7 +8,7 @@
  * while the request awaits its KV, and between decode steps. When the draft model has caught up
  * with an answer, scheduler/drafts.h decides how many tokens the draft model drafts for a decode
  * step. If the draft model's KV memory is full, or a token is not in its vocabulary, the request
- * goes on without these drafts.
+ * continues without these drafts.
  *
  * A draft layer computes each token from the final vector from which the token was drawn. If the
  * layer itself has drafted the token, this is a final vector of the layer; otherwise, of the model.

@@ -14,8 +14,9 @@
  * If a request may use the prefix cache, its full blocks enter the cache:
  * - blocks of the prompt: when the prompt's KV has arrived;
  * - blocks of the answer: when the request ends, or at token_pool_publish;
- * - blocks of layers with a window: only when the request ends. The blocks of a copy
- *   (token_pool_reserve) enter the cache when the copy has arrived.
+ * - blocks of layers with a window: only when the request ends.
+ *
+ * The blocks of a copy (token_pool_reserve) enter the cache when the copy has arrived.
  *
  * If the cache already has blocks of a prompt, the request reads these blocks, and no machine sends
  * their KV. Exception: if the model has layers with a window and memory is too short, the request
@@ -151,8 +152,8 @@ void token_pool_publish(struct token_pool *pool, const struct message_request *r
 bool token_pool_windows_find(const struct token_pool *pool, const struct message_request *request,
                              uint32_t first, uint32_t end, struct kv_tables *out);
 /* Handles KV_READY of a prompt machine, or of this machine's own prompt pool: the request begins to
- * decode, and a copy ends. If a number in KV_READY does not fit the request's RESERVE, the gateway
- * gets FAILED. */
+ * decode; a copy enters the prefix cache and ends. If a number in KV_READY does not fit the
+ * request's RESERVE, the gateway gets FAILED. */
 void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready,
                          int64_t now_us);
 /* Handles KV_ABORTED of a prompt machine, or of this machine's own prompt pool. */
@@ -232,8 +233,8 @@ struct token_decode {
     struct grammar_answer *answer; /* NULL = no constraint. */
     uint32_t output_limit;         /* Most tokens of the answer. */
     uint32_t answer_index;         /* Index of the output token in the answer. */
-    /* Drafted tokens after the input token; at least as many as the rows of the batch item, minus
-     * 1. NULL = none. */
+    /* Drafted tokens after the input token: at least one for each further row of the batch item.
+     * NULL = none. */
     const uint32_t *draft;
 };
 
@@ -255,7 +256,8 @@ uint32_t token_pool_decode_done(struct token_pool *pool, sched_slot slot,
 void token_pool_tokens_send(struct token_pool *pool);
 
 /* Adds the load from all gateways except `gateway` to *out. decodes: the number of requests, except
- * copies and quarantined requests. kv_tokens: the KV memory of all requests, in tokens. */
+ * copies and quarantined requests. kv_tokens: the KV memory, in tokens, that all requests can fill
+ * (sched_memory_tokens_of). */
 void token_pool_load_add(const struct token_pool *pool, const struct transport_peer *gateway,
                          struct message_others *out);
 

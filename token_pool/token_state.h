@@ -43,7 +43,7 @@ struct token_request {
     struct transport_peer *gateway;        /* NULL = its connection has ended. */
     char prompt_machine[LIMIT_NAME_BYTES]; /* The machine that writes the request's KV. */
     bool local;                            /* prompt_machine is this machine. */
-    bool copy; /* The KV goes to the prefix cache when it is complete; nothing is decoded. */
+    bool copy; /* The complete KV goes to the prefix cache, and nothing is decoded. */
     bool copy_windows; /* The copy has the KV of layers with a window, too. */
     struct sampling sampling;
     struct grammar_answer *answer; /* Progress in the answer's constraint; NULL = no constraint. */
@@ -58,7 +58,7 @@ struct token_request {
     struct kv_prefix_reader reader; /* What the request reads in the prefix cache. */
     /* The prompt, then the `generated` tokens of the answer; NULL = RESERVE had no prompt. */
     uint32_t *tokens;
-    /* The request's blocks are looked up in the prefix cache and added to it. Requires `tokens`. */
+    /* The request reads blocks of the prefix cache and adds its blocks. Requires `tokens`. */
     bool uses_prefix_cache;
     bool reads_tokens; /* Sampling depends on `tokens` (token_rules_depend_on_context). */
     uint32_t token_rule_words;
@@ -70,8 +70,8 @@ struct token_request {
     struct sched_draft draft;
     struct sched_draft_trust draft_trust; /* How often the request's drafts were right. */
     draft_seat draft_seat; /* DRAFT_SEAT_NONE = the request has no drafts of the draft model. */
-    /* Position in the context of the first token that the draft model computes: 0; with a draft
-     * layer, the first token from which on no final vector is missing. */
+    /* Position in the context of the first token that the draft model computes. 0, except for a
+     * draft layer: no final vector is missing from this position on. */
     uint32_t draft_first;
     struct draft_finals draft_finals; /* For a draft layer; closed = no vectors are kept. */
     bool draft_decided;               /* draft_wanted_count is decided for the next step. */
@@ -132,7 +132,7 @@ struct token_pool {
     /* A writer could not be recorded for lack of memory. After that, only quarantines of requests
      * with `local` end. */
     bool writers_unknown;
-    /* Number of unconfirmed requests so far. Request n of them is unconfirmed[n %
+    /* Number of unconfirmed requests so far. Request n, from 0, is in unconfirmed[n %
      * TOKEN_UNCONFIRMED_MAX]. */
     uint32_t unconfirmed_count;
     struct token_unconfirmed unconfirmed[TOKEN_UNCONFIRMED_MAX];
@@ -181,7 +181,7 @@ void token_request_forget(struct token_pool *pool, struct token_request *request
 void token_request_quarantine(struct token_pool *pool, struct token_request *request,
                               int64_t now_us);
 
-/* Returns how many blocks and spans the request has; while it waits, how many it gets first. */
+/* Returns how many blocks and spans the request has or, in TOKEN_WAITING, gets first. */
 static inline const struct sched_memory_blocks *token_blocks_of(const struct token_pool *pool,
                                                                 const struct token_request *request)
 {
@@ -230,7 +230,7 @@ void token_request_drafted_drop(struct token_pool *pool, struct token_request *r
 /* ---- token_memory.c ---- */
 
 /* Gives a copy its blocks, or returns false if memory is short. RESERVED is sent now or, with stage
- * processes, when they know of the copy. If the prefix cache already has all blocks, this call
+ * processes, when these know of the copy. If the prefix cache already has all blocks, this call
  * sends RESERVED and ends the request. */
 bool token_copy_grant(struct token_pool *pool, struct token_request *request, int64_t now_us);
 
@@ -245,8 +245,8 @@ void token_await_end(struct token_pool *pool, const struct token_request *reques
  * token_blocks_prefix_unpin or token_blocks_leave. Returns how many blocks the request must take
  * from the block pool before its KV arrives. */
 uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *request);
-/* In layers with a window, returns the prompt's first span that is still read after the prompt is
- * computed. The answer's tokens read the span, or a machine that takes the answer over. */
+/* For layers with a window: returns the prompt's first span that is read after the prompt is
+ * computed, by the answer's tokens or by a machine that takes the answer over. */
 uint32_t token_blocks_window_first(const struct token_pool *pool,
                                    const struct token_request *request);
 /* Undoes token_blocks_prefix_pin: the pinned blocks may be evicted again. */
@@ -255,7 +255,7 @@ void token_blocks_prefix_unpin(struct token_pool *pool, struct token_request *re
  * these blocks are available. */
 void token_blocks_take(struct token_pool *pool, struct token_request *request);
 /* Call it after SCHED_GROWTH_SPAN, with which sched_memory has added a span to the request: takes
- * the span's blocks and marks them as live. Requires that they are available. */
+ * the span's blocks and marks these blocks as live. Requires that the blocks are available. */
 void token_blocks_grow(struct token_pool *pool, struct token_request *request);
 /* Hands the prompt's blocks whose KV is complete (arrived_spans) to the prefix cache, because the
  * request leaves TOKEN_RESERVED without a decode. */
@@ -270,7 +270,8 @@ void token_blocks_prompt_done(struct token_pool *pool, struct token_request *req
 /* See token_pool_windows_find. */
 bool token_blocks_windows_find(const struct token_pool *pool, const struct token_request *request,
                                uint32_t first, uint32_t end, struct kv_tables *out);
-/* Hands the full blocks of a decoding request to the prefix cache, where the request reads them. */
+/* Hands the full blocks of a decoding request to the prefix cache, where the request reads them.
+ * Blocks of layers with a window stay with the request. */
 void token_blocks_publish(struct token_pool *pool, struct token_request *request);
 /* Takes all blocks away from a request that ends. Full blocks whose KV is complete go to the prefix
  * cache if the request uses it; all other blocks are freed. */

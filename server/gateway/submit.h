@@ -11,17 +11,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Most models that are served at a time: one, and a second one during an update. */
+/* Maximum number of models served at a time: one, or two during a model update. */
 #define GATEWAY_VERSIONS 2
 /* Size of the id of an HTTP request (x-request-id), with its NUL. */
 #define GATEWAY_CLIENT_ID_BYTES 129
-#define GATEWAY_CURRENT         0 /* As a version number: the version that new requests get. */
+#define GATEWAY_CURRENT         0 /* Version number that means: the version of new requests. */
 
 /* How a request ends. In parentheses: the HTTP status, if the answer has not begun. */
 enum gateway_end {
     GATEWAY_DONE,   /* The client has everything that the request asked for. */
     GATEWAY_FAILED, /* The request could not be completed (503). */
-    GATEWAY_BLAMED, /* The request is the likely cause of crashes (blame.h): do not retry (500). */
+    /* The request is the likely cause of crashes (blame.h). The client must not retry it (500). */
+    GATEWAY_BLAMED,
     /* The request ended without a result. retry_after_s > 0: too many requests wait, or the wait is
      * too long (429). 0: the cluster cannot serve the request at all (400). */
     GATEWAY_REFUSED,
@@ -49,7 +50,7 @@ static inline const char *gateway_event_name(enum gateway_event_kind kind)
 /* Why a request is scheduled again. */
 enum gateway_resume {
     GATEWAY_RESUME_FAILED,     /* A cause not named below, such as the loss of a machine. */
-    GATEWAY_RESUME_PREEMPTED,  /* The token machine took the request's KV memory for others. */
+    GATEWAY_RESUME_PREEMPTED,  /* The token machine gave the request's blocks to others. */
     GATEWAY_RESUME_HANDED_OVER /* The token machine drains. */
 };
 
@@ -75,7 +76,7 @@ struct gateway_event {
     const struct message_prefilled *transfer; /* Only TRANSFERRED: times and bytes. */
 };
 
-/* What became of a request, and how long its parts took. */
+/* The outcome of a request, and the duration of its parts. */
 struct gateway_summary {
     uint64_t id;          /* The request's id on machines. */
     uint32_t resumed;     /* Number of resumptions. */
@@ -86,14 +87,15 @@ struct gateway_summary {
     int64_t first_us; /* When the first token was delivered, by the gateway's clock; -1 = never. */
     /* The sum of the fields below is the time from the request's arrival to its latest token. If
      * the request had no token or was being resumed, the sum ends at the request's end. */
-    int64_t queue_us;   /* Until the prompt's first batch, without `reserve_us`. */
+    int64_t queue_us;   /* From arrival until the prompt's first batch, without `reserve_us`. */
     int64_t reserve_us; /* Wait for KV memory of the token machine. */
-    /* From the prompt's first batch until the first token. Without a token: from PREFILL on. */
+    /* From the prompt's first batch until the first token. If there was no token: from the sending
+     * of PREFILL until the request's end. */
     int64_t prompt_us;
     /* From the first token until the token machine had all KV; in generation 0 only. */
     int64_t transfer_us;
     int64_t resume_us; /* Pauses by resumptions after the first token. */
-    int64_t decode_us; /* The rest. */
+    int64_t decode_us; /* The rest of the sum: the token machine generated the answer. */
 };
 
 /* Functions of the client. gateway_turn calls `token` and `embedding`; gateway_turn and

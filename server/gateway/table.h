@@ -43,7 +43,7 @@ enum gateway_request_state {
 /* KV of a request's earlier generations that a machine keeps in its prefix cache. */
 struct gateway_held {
     struct fleet_machine *machine; /* NULL = none. */
-    uint64_t connection; /* transport_peer_number of its connection; 0 if `tokens` is 0. */
+    uint64_t connection; /* transport_peer_number of the connection; 0 if `tokens` is 0. */
     uint32_t tokens;     /* Tokens whose KV the machine keeps; 0 = not known. */
     bool checkpoint;     /* The KV was copied to the machine (gateway_checkpoint). */
 };
@@ -51,7 +51,7 @@ struct gateway_held {
 /* The copy or pull of a request's KV to a second machine (checkpoints.h). */
 struct gateway_checkpoint {
     struct fleet_machine *machine; /* The second machine; NULL = not chosen. */
-    uint64_t connection;           /* transport_peer_number of its connection. */
+    uint64_t connection;           /* transport_peer_number of the second machine's connection. */
     struct fleet_machine *source;  /* The machine that writes the copy under way. */
     uint32_t tokens; /* Tokens whose KV the second machine has in layers without a window. */
     uint32_t resumable_tokens; /* Tokens at which the second machine can resume; 0 = none. */
@@ -86,7 +86,7 @@ struct gateway_request {
     uint32_t version_index;       /* Index of the request's version in gateway.versions. */
     uint32_t generation;          /* Number of resumptions so far. */
     struct request_life life;     /* The state that operators see, with the time of each state. */
-    struct gateway_client client; /* Functions for its tokens, events and end. */
+    struct gateway_client client; /* Functions for the request's tokens, events and end. */
     /* The fields down to `priority` are those of struct gateway_submit, except that score_prompt is
      * false for a prompt of one token, and that weight is at least 1. */
     struct sampling sampling;
@@ -125,7 +125,7 @@ struct gateway_request {
     /* Prompt machine and token machine of the latest earlier generation; NULL = none. */
     const struct fleet_machine *machines_before[2];
 
-    struct message_token *early_tokens; /* Tokens that arrived before the generation's first. */
+    struct message_token *early_tokens; /* Tokens that overtook the generation's first token. */
     uint32_t early_count;               /* Number of `early_tokens`. */
 
     int64_t reserve_us;             /* When RESERVE was sent. */
@@ -148,8 +148,8 @@ struct request_table {
     uint64_t id_tag;     /* Upper 32 bits of every id. */
     uint64_t id_counter; /* Number of requests added so far. */
     uint32_t open_count;
-    uint32_t slots_end; /* No slot from this one on was used so far. */
-    /* Free slots; the last open_count elements are not used. */
+    uint32_t slots_end; /* Slots from this index on have never been used. */
+    /* Indices of the free slots; the last open_count elements have no meaning. */
     uint32_t free_slots[LIMIT_CLUSTER_REQUESTS];
     struct request_list { /* In the order in which the requests entered the state. */
         struct gateway_request *first;
@@ -159,7 +159,7 @@ struct request_table {
     struct gateway_request slots[LIMIT_CLUSTER_REQUESTS];
 };
 
-/* Requires that *table is all zeros. */
+/* Opens an empty table. Requires that *table is all zeros. */
 void request_table_init(struct request_table *table, uint32_t id_tag);
 /* Takes a free slot for a request, and sets its id and the fields that *submit determines. The
  * caller sets the state. Requires that a slot is free. Returns ST_NO_MEMORY on failure. */
@@ -169,8 +169,8 @@ enum status request_table_add(struct request_table *table, const struct gateway_
 void request_table_free(struct request_table *table, struct gateway_request *r);
 /* Returns the open request with this id; NULL = none. */
 struct gateway_request *request_table_find(struct request_table *table, uint64_t id);
-/* Returns the open request in the next slot after the slot of `r`, which may have been freed. r
- * NULL = return the first. Returns NULL if no open request has a higher slot. */
+/* Returns the open request in the next slot after the slot of `r`, which may have been freed. r =
+ * NULL: returns the first open request. Returns NULL if no open request has a higher slot. */
 struct gateway_request *request_table_next(struct request_table *table,
                                            const struct gateway_request *r);
 

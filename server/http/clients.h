@@ -1,14 +1,15 @@
 /* http_clients: decides which connections of HTTP clients may stay open, and owns the table of
- * clients. server/http/ calls it on the gateway's event loop thread, and closes the connections.
- * The part reads and writes no sockets and knows no HTTP.
+ * clients. Here a *client* is one connection. server/http/ calls the functions on the gateway's
+ * event loop thread, and closes the connections. This part reads and writes no sockets and knows no
+ * HTTP.
  *
- * The states ARRIVING and IDLE have a time limit; RECEIVING and ANSWERING have a least rate of
+ * The states ARRIVING and IDLE have a time limit; RECEIVING and ANSWERING have a minimum rate of
  * bytes. The number of places for connections is fixed. When all places are taken, a new connection
  * replaces the connection that has waited longest without a request: an idle connection, or a
  * connection that has been arriving for at least HTTP_CLIENT_YOUNG_US. If no connection waits, the
  * new connection is accepted without a place, up to a limit, so that its request can get a 503.
- * Some places are kept for short requests such as /health. Clients of one address that have shown
- * no API key have a limit, too. An IPv6 address stands for its network of 64 bits. */
+ * Some places are kept for short requests such as /health. The number of clients of one address
+ * that have shown no API key is limited. An IPv6 address stands for its network of 64 bits. */
 #ifndef SERVER_HTTP_CLIENTS_H
 #define SERVER_HTTP_CLIENTS_H
 
@@ -37,13 +38,13 @@ struct http_client;
 
 struct http_clients_options {
     uint32_t connections_max;      /* Number of places. */
-    uint32_t connections_new;      /* Most open connections without a place. */
+    uint32_t connections_new;      /* Maximum number of connections without a place. */
     uint32_t connections_reserved; /* Places that are kept for short requests. */
-    uint32_t per_address_max;      /* Most clients of one address that have shown no API key. */
+    uint32_t per_address_max;      /* Maximum number of clients per address without API key. */
     int64_t arriving_us;           /* Longest time in the state ARRIVING. */
     int64_t idle_us;               /* Longest time in the state IDLE. */
     int64_t grace_us;              /* RECEIVING and ANSWERING: time before the rate is checked. */
-    uint64_t bytes_per_second_min; /* RECEIVING and ANSWERING: least rate, ≥ 1. */
+    uint64_t bytes_per_second_min; /* RECEIVING and ANSWERING: minimum rate, ≥ 1. */
     /* Closes the connection of a client whose state is CLOSING. reason: a text for the log. */
     void (*close)(void *self, struct http_client *client, const char *reason);
     void *self; /* First argument of `close`. */
@@ -63,8 +64,8 @@ void http_clients_limits_set(struct http_clients *clients, uint32_t per_address_
  * address that waits. Returns false if the new connection must not be accepted. */
 bool http_clients_admit(struct http_clients *clients, const struct sockaddr *address,
                         int64_t now_us);
-/* Adds an accepted connection with the socket `fd`, in the state ARRIVING. Connections of this host
- * (loopback, Unix sockets) do not count for their address. Returns NULL if there is no memory. */
+/* Adds an accepted connection with the socket `fd`, in the state ARRIVING. Connections from this
+ * host (loopback, Unix sockets) have no limit per address. Returns NULL if there is no memory. */
 struct http_client *http_client_add(struct http_clients *clients, const struct sockaddr *address,
                                     int fd, int64_t now_us);
 void http_client_remove(struct http_client *client);  /* Frees the client and its place. */
@@ -83,7 +84,7 @@ enum http_client_state http_client_state(const struct http_client *client);
 /* Records that the server has received `bytes` bytes from the client (state RECEIVING), or that the
  * client has read `bytes` bytes (state ANSWERING). */
 void http_client_bytes_add(struct http_client *client, uint64_t bytes, int64_t now_us);
-/* Records that the client has shown an API key, so the client no longer counts for its address. */
+/* Records that the client has shown an API key: the limit of its address no longer counts it. */
 void http_client_key_shown(struct http_client *client);
 /* Marks the client's request as long, until the client becomes IDLE, is closed or is removed.
  * Returns false, without a mark, if only the places for short requests are left. No effect on a
@@ -91,8 +92,8 @@ void http_client_key_shown(struct http_client *client);
 bool http_client_work_begin(struct http_client *client);
 
 /* Closes the clients that have exceeded a time limit or are too slow. Closes waiting clients while
- * there are more connections than places. Returns the microseconds until the next call; -1 = none
- * is needed before a client is added or changes its state. */
+ * there are more connections than places. Returns the microseconds until the next call; -1 = no
+ * call is needed before a client is added or changes its state. */
 int64_t http_clients_turn(struct http_clients *clients, int64_t now_us);
 
 /* Returns the ANSWERING client that has read nothing for the longest time; NULL = none. */

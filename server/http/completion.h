@@ -35,7 +35,8 @@ struct completion_server {
 /* Stores 128 bits for an id that cannot be guessed. */
 void completion_id_draw(struct completion_server *server, uint64_t out[2]);
 
-/* Returns how texts of requests for this model are converted to tokens, without context_tokens. */
+/* Returns the settings that convert the texts of requests for this model to tokens. Leaves
+ * context_tokens 0. */
 struct api_encode completion_encode_options(const struct completion_server *server,
                                             const struct served_model *model);
 
@@ -45,7 +46,7 @@ struct completion;
 struct completion_input;
 
 /* Parses and checks a body, and converts its prompts to tokens of the model. Any thread may call
- * it. Returns NULL, with *error filled, on failure. */
+ * the function. Returns NULL, with *error filled, on failure. */
 struct completion_input *completion_input_read(const struct api_encode *encode,
                                                const struct served_model *model, enum api_kind kind,
                                                const char *body, size_t bytes,
@@ -54,8 +55,8 @@ void completion_input_free(struct completion_input *input); /* NULL is fine. */
 /* Returns the number of fields of the body that server/api/known_fields.h does not know. */
 uint32_t completion_input_unknown_fields(const struct completion_input *input);
 
-/* What logs say about a completion. Complete once completion_close has returned, or completion_open
- * has failed. The caller sets the struct to zeros before completion_open. */
+/* What logs say about a completion. The struct is complete when completion_close has returned or
+ * completion_open has failed. The caller sets the struct to zeros before completion_open. */
 struct completion_facts {
     char answer_id[GATEWAY_CLIENT_ID_BYTES + 16]; /* Id in the answer's body. */
     char model[64];                               /* Name of the model, or of its adapter. */

@@ -36,7 +36,7 @@ enum choice_finish {
 struct choice_call {
     char id[40];
     char name[ANSWER_NAME_BYTES];
-    struct text arguments; /* JSON text, without the part that events have. */
+    struct text arguments; /* JSON text that has not been written to an event. */
     bool announced;        /* An event with the id and the name was written. */
 };
 
@@ -52,7 +52,7 @@ struct choice {
     uint32_t charged_tokens; /* Prompt tokens that were charged with the choice. */
     bool deferred;    /* Waits until the first choice of its prompt has a token or has ended. */
     bool ended;       /* No more tokens will be used. */
-    bool release_due; /* completion_turn releases `request`. */
+    bool release_due; /* The next completion_turn must release `request`. */
     bool first_event_written; /* The choice's first event was written. */
     bool left_out;            /* best_of: the body does not contain the choice. */
     double logprob_sum;       /* Sum of the log-probabilities of the tokens. */
@@ -73,9 +73,9 @@ struct choice {
     struct text ids;           /* return_token_ids: ids that have not been written, "1,2,3". */
     /* The log-probabilities that have not been written: members of JSON lists, without brackets. */
     struct text logprob_tokens;  /* Tokens; for chats, the objects of the list `content`. */
-    struct text logprob_values;  /* Their log-probabilities; not for chats. */
-    struct text logprob_tops;    /* Their alternatives; not for chats. */
-    struct text logprob_offsets; /* Their text_offset; not for chats. */
+    struct text logprob_values;  /* The tokens' log-probabilities; not for chats. */
+    struct text logprob_tops;    /* The tokens' alternatives; not for chats. */
+    struct text logprob_offsets; /* The tokens' text_offset; not for chats. */
     float *vector; /* Embeddings: the vector, scaled to length 1; NULL = none yet, or no memory. */
     /* Elements that the machine sent; `vector` has fewer if the body's `dimensions` is less. */
     uint32_t vector_count;
@@ -111,15 +111,17 @@ struct completion {
     enum answer_begin begin;           /* See struct completion_input. */
     uint32_t open_choices;             /* Number of choices that have not ended. */
     uint64_t seed;     /* Seed of the first choice; choice i has the seed `seed` + i. */
-    bool output_begun; /* The stream has begun, or the completion has finished. */
+    /* A choice has a token or has ended, an event or a ping was written, or the completion has
+     * finished. */
+    bool output_begun;
     uint64_t prompt_tokens_computed;   /* Tokens of the prompts that are `computed`. */
     struct ledger_entry *ledger_entry; /* NULL = no ledger, or the entry has ended. */
     bool finished;                     /* See completion_finished. */
     struct api_error error;            /* status 0 = none. */
     struct text output;
-    struct text event_head; /* How the events of choices begin; empty before the first event. */
+    struct text event_head; /* Text with which each choice's event begins; empty = no event yet. */
     struct text token_text; /* Memory for the text of one token. */
-    size_t read_bytes;      /* First bytes of `output` that the caller has read. */
+    size_t read_bytes;      /* Bytes at the beginning of `output` that were sent. */
     uint64_t removed_bytes; /* Bytes that are no longer in `output`. */
 };
 
@@ -145,7 +147,8 @@ void completion_write_embeddings(struct completion *c);
 bool completion_events_begin(struct completion *c);
 /* Frees c->event_writer; events after this call are not written. */
 void completion_events_end(struct completion *c);
-/* The callback `event` of struct gateway_client: writes up to 256 SSE events. self: the choice. */
+/* The callback `event` of struct gateway_client: writes an SSE event, unless the completion has
+ * 256 such events already. self: the choice. */
 void completion_on_event(void *self, const struct gateway_event *event);
 
 /* --- completion_parts.c: the answers of chats, split into reasoning, content and calls --- */
@@ -155,7 +158,8 @@ bool completion_has_parts(const struct completion *c);
 /* Opens choice->parser if completion_has_parts. Returns ST_NO_MEMORY on failure. */
 enum status choice_parts_open(struct choice *choice);
 void choice_parts_done(struct choice *choice); /* Frees the parser, the reasoning and the calls. */
-/* Adds text of the answer: to the content or, if there is a parser, to the parts that it finds. */
+/* Adds text to the answer's content or, if there is a parser, to the parts that the parser finds.
+ */
 void choice_text_add(struct choice *choice, const char *text, size_t bytes);
 /* Returns true if the text of this control token must be given to the parser. */
 bool choice_needs_token(const struct choice *choice, uint32_t id);
@@ -204,7 +208,7 @@ void choice_add_logprob(struct choice *choice, uint32_t id, const struct message
 /* Adds a prompt token to the field prompt_logprobs. score: as for choice_add_logprob. */
 void choice_add_prompt_logprob(struct choice *choice, uint32_t id,
                                const struct message_token *score);
-/* Adds the text of the choice's prompt, which is shown before the answer. */
+/* Adds the text of the choice's prompt before the text of the answer. */
 void choice_echo_prompt(struct choice *choice);
 /* Writes an SSE event with what the choice has collected since its last event. With c->form, calls
  * completion_form_step instead. */

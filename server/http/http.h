@@ -1,7 +1,7 @@
 /* http: the HTTP side of the gateway. It owns libmicrohttpd's daemons, their connections, and the
  * HTTP requests from their headers until their responses were sent or the clients have gone.
- * server/serve*.c call it on the gateway's event loop thread. http does not talk to machines
- * (server/gateway/ does). */
+ * server/serve*.c call the functions on the gateway's event loop thread. http does not talk to
+ * machines (server/gateway/ does). */
 #ifndef SERVER_HTTP_HTTP_H
 #define SERVER_HTTP_HTTP_H
 

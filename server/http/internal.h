@@ -15,7 +15,7 @@
 
 #include <microhttpd.h>
 
-/* A body of more bytes is large: a text thread may need seconds for it. */
+/* A body with more bytes is *large*: a text thread may need seconds for the body. */
 #define HTTP_LARGE_BYTES 65536
 
 struct exchange; /* An HTTP request and its response. */
@@ -71,16 +71,16 @@ struct exchange {
     struct http_audit *audit;   /* The prepared audit line; NULL = none, or written. */
     struct text body;           /* The body so far; its bytes count in http->bodies_bytes. */
     uint64_t body_bytes_max;    /* http/body_bytes_max when the headers arrived. */
-    uint64_t dropped_bytes;     /* Of the body, after its refusal. */
+    uint64_t dropped_bytes;     /* Bytes of the body that were dropped after its refusal. */
     uint64_t body_expected;     /* Content-Length; UINT64_MAX = chunked; 0 = no body. */
-    struct api_error *refusal; /* The answer after the rest of the body has arrived; NULL = none. */
+    struct api_error *refusal; /* Error to send when the body's rest has arrived; NULL = none. */
     bool closes_connection;    /* The connection closes after the answer. */
     int64_t arrived_us;        /* When the whole request had arrived; 0 = not yet. */
     struct http_text_work *text_work; /* Work of the text threads on the body; NULL = none. */
     struct completion *completion;    /* NULL = none. */
     struct text answer;               /* A whole answer that the client reads in pieces. */
     uint64_t unread_bytes; /* Unread bytes of answer or stream; counted in http->unread_bytes. */
-    size_t piece_bytes;    /* Bytes of the piece that libmicrohttpd took last. */
+    size_t piece_bytes;    /* Bytes of the latest piece that libmicrohttpd took. */
     /* Bytes of the stream at the latest http_answer_backlog_check. */
     uint64_t backlog_checked_bytes;
     /* Bytes of the stream at the end of the latest burst (many bytes written in one iteration). */
@@ -250,7 +250,7 @@ struct http_record {
     const char *finish; /* As in completion_facts, or "error"; NULL = completion_open not called. */
     const char *error;  /* Message of the error; empty = none. */
     char client[LIMIT_ADDRESS_BYTES];
-    unsigned status;        /* 0 = the client left before it had an answer. */
+    unsigned status;        /* 0 = the client left before an answer was queued. */
     int64_t total_us;       /* From the arrival of the headers to the response's end. */
     int64_t first_token_us; /* From the arrival of the whole request; -1 = there was no token. */
     int64_t phases_us[HTTP_PHASE_COUNT]; /* Duration of each phase. */
@@ -302,7 +302,7 @@ bool http_web_origin_named(const struct exchange *exchange, const char *origin);
 /* Returns true if a browser asks (method OPTIONS) whether a page of another site may send a
  * request, and the answer is yes. */
 bool http_web_is_preflight(const struct exchange *exchange, const char *method);
-/* Adds the headers that let a web page of another site read the response, if it may. */
+/* Adds the headers that let a web page of another site read the response, if the page may. */
 void http_web_headers_add(const struct exchange *exchange, struct MHD_Response *response);
 /* Adds the headers that answer a browser's OPTIONS request. */
 void http_web_answer_add(const struct exchange *exchange, struct MHD_Response *response);

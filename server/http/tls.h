@@ -18,9 +18,9 @@
 
 struct http_certificate; /* A certificate chain and its private key. */
 
-/* Reads two PEM files of at most 256 KiB: a certificate chain, and the private key of its first
- * certificate. The key is read with secret_file_read (common/secret.h). On failure returns a
- * negative status; *error names the file. */
+/* Reads two PEM files of at most 256 KiB: a chain of at most 8 certificates, and the private key of
+ * the first certificate. The key is read with secret_file_read (common/secret.h). On failure
+ * returns a negative status; *error names the file. */
 enum status http_certificate_read(const char *chain_path, const char *key_path,
                                   struct http_certificate **out, struct error *error);
 void http_certificate_free(struct http_certificate *certificate); /* NULL is fine. */

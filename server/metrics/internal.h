@@ -27,7 +27,7 @@ struct metrics_machine {
     struct message_load *loads; /* The latest loads of the stage processes. */
 };
 
-/* Most texts in metrics.paths. */
+/* Most texts in metrics.paths; further texts count as the last one. */
 #define METRICS_PATHS 64
 
 /* Values in metrics.links. METRICS_LINK_UP + i = the link is up; paths[i] says how KV moves. */
@@ -55,7 +55,8 @@ struct metrics {
     double slo_s[METRICS_SLO_COUNT];        /* See metrics_slo_set, in seconds. */
     bool headroom_known;                    /* `headroom` is set. */
     double headroom[METRICS_SLO_COUNT + 1]; /* See metrics_headroom_set. */
-    /* [limit][0] = answers that missed the limit, [limit][1] = met it; last row: all limits. */
+    /* [limit][0]: answers that missed the limit; [limit][1]: answers that met the limit. Last row:
+     * all limits together. */
     uint64_t slo_answers[METRICS_SLO_COUNT + 1][2];
     uint64_t refused[METRICS_REFUSAL_COUNT];
     uint64_t values[METRICS_VALUE_COUNT];
@@ -79,7 +80,7 @@ struct metrics {
 struct message_stats metrics_counters(const struct metrics *m, uint32_t machine);
 
 /* Groups of metric families (common/counters.h). A *family* is what Prometheus calls the samples of
- * one metric. */
+ * one metric. The page has the families of machines in the order of the groups LOAD to METERS. */
 enum metrics_group {
     METRICS_GROUP_HIDDEN, /* No family: the value is not on the page, or is in another family. */
     METRICS_GROUP_LOAD,
@@ -87,8 +88,8 @@ enum metrics_group {
     METRICS_GROUP_SENT,
     METRICS_GROUP_TRANSFERS,
     METRICS_GROUP_COPIES,
-    METRICS_GROUP_METERS,   /* Of machines; 0 = unknown: no sample. */
-    METRICS_GROUP_REQUESTS, /* Labelled as vLLM does. */
+    METRICS_GROUP_METERS,   /* Meters of machines. A value of 0 is unknown and has no sample. */
+    METRICS_GROUP_REQUESTS, /* With vLLM's labels. */
     METRICS_GROUP_ROUTING,
     METRICS_GROUP_EVENTS,      /* Only with an event log. */
     METRICS_GROUP_CERTIFICATE, /* Only with a certificate. */
@@ -142,7 +143,7 @@ void metrics_vllm_sample(struct text *out, const struct metrics *m, const char *
 void metrics_machine_sample(struct text *out, const struct metrics *m, const char *name,
                             uint32_t machine, double value);
 
-/* Writes the bound of a bucket as the label `le` has it: "0.3162", "0.5". */
+/* Writes the bound of a bucket as the value of the label `le`, such as "0.3162" or "0.5". */
 void metrics_bound_write(double bound, char out[32]);
 
 /* The functions …_render append parts of the page. */

@@ -46,14 +46,14 @@ void metrics_problems_write(const struct metrics *m, int64_t now_us, struct text
  * second token is sampled EXPOSED + FIRST_DECODE after the first token. EXPOSED, TRANSFER and
  * FIRST_DECODE are counted in each attempt of a resumed request. */
 enum metrics_time {
-    METRICS_QUEUE,        /* arrival → prompt batch began, less METRICS_RESERVE */
+    METRICS_QUEUE,        /* arrival → prompt batch began, minus METRICS_RESERVE */
     METRICS_RESERVE,      /* RESERVE sent → the token machine had KV memory for the request */
     METRICS_PROMPT,       /* prompt batch began → first token sampled */
     METRICS_EXPOSED,      /* first token sampled → all KV at the token machine */
     METRICS_TRANSFER,     /* first KV write → all KV at the token machine */
     METRICS_FIRST_DECODE, /* all KV at the token machine → second token sampled */
     METRICS_TTFT,         /* arrival → first token at the gateway */
-    METRICS_INTER_TOKEN,  /* a token → the next one, at the gateway */
+    METRICS_INTER_TOKEN,  /* a token → the next token, at the gateway */
     METRICS_E2E,          /* arrival → end */
     METRICS_WAIT,         /* METRICS_QUEUE + METRICS_RESERVE: vLLM's "queue" */
     METRICS_DECODE,       /* first token → last token */
@@ -98,8 +98,8 @@ void metrics_slo_set(struct metrics *m, uint32_t ttft_ms, uint32_t tbt_ms);
  * limits, and the times are not read. ttft_us: time to the first token. tbt_us: mean time between
  * tokens; 0 = the answer has one token. */
 void metrics_slo_answer_add(struct metrics *m, bool failed, int64_t ttft_us, int64_t tbt_us);
-/* Sets by which factors the traffic can grow until the SLO breaks. factors[i]: the factor for part
- * i of enum headroom_part (scheduler/headroom.h). NULL = the factors are not known, and are not on
+/* Sets the factors by which the traffic can grow before the SLO is missed. factors[i]: for part i
+ * of enum headroom_part (scheduler/headroom.h). NULL = the factors are not known, and are not on
  * the page. */
 void metrics_headroom_set(struct metrics *m, const double *factors);
 /* Counts an iteration of the event loop that took `us` microseconds without its sleep. */
@@ -121,7 +121,7 @@ void metrics_value_set(struct metrics *m, enum metrics_value value, uint64_t to)
 /* Sets the numbers of lines of the event log. has_log = false: there is no event log. */
 void metrics_events_set(struct metrics *m, bool has_log, uint64_t written, uint64_t dropped);
 #define METRICS_VERSIONS 2 /* Most models that are served at a time. */
-/* A served model. */
+/* A served model (*version*). */
 struct metrics_version {
     uint32_t number;   /* 0 = none. */
     char name[64];     /* The model's name. */
@@ -129,12 +129,14 @@ struct metrics_version {
     uint32_t open;     /* Open requests. */
     uint64_t total;    /* Requests of the version so far. */
 };
+/* Sets the served models. */
 void metrics_versions_set(struct metrics *m,
                           const struct metrics_version versions[METRICS_VERSIONS]);
 /* Sets the model label of the metrics that have the names of vLLM's metrics. */
 void metrics_model_set(struct metrics *m, const char *model_name);
 /* Records the sizes of a request that ended normally. */
 void metrics_request_sizes(struct metrics *m, uint32_t prompt_tokens, uint32_t generated_tokens);
+/* Sets whether the machine is connected. */
 void metrics_machine_up_set(struct metrics *m, uint32_t machine, bool up);
 /* Forgets a machine that is removed. Its counters stay in the sums over all machines. */
 void metrics_machine_forget(struct metrics *m, uint32_t machine);
@@ -148,7 +150,7 @@ void metrics_link_set(struct metrics *m, uint32_t prompt, uint32_t token, bool u
 void metrics_link_speed_set(struct metrics *m, uint32_t prompt, uint32_t token,
                             uint64_t bytes_per_s);
 void metrics_gateway_name_set(struct metrics *m, const char *name);
-/* Sets whether this gateway leads (server/gateway/internal.h). Before the first call it leads. */
+/* Sets whether this gateway leads (server/gateway/internal.h); true before the first call. */
 void metrics_leads_set(struct metrics *m, bool leads);
 /* Stores a machine's LOADS: the loads of its stage processes. */
 void metrics_loads_set(struct metrics *m, uint32_t machine, const struct message_loads *loads);

@@ -1,6 +1,6 @@
 /* metrics_problems: the kinds of problems that a gateway reports to its operator, in `cleave
- * status` and on the page of GET /. problems.c looks for them on the gateway's event loop thread.
- * This header has constants only. A kind has the name of an alarm of
+ * status` and on the page of GET /. problems.c looks for problems on the gateway's event loop
+ * thread. This header has constants only. A kind has the name of an alarm of
  * deploy/prometheus/cleave-alarms.yaml. */
 #ifndef SERVER_METRICS_PROBLEMS_H
 #define SERVER_METRICS_PROBLEMS_H

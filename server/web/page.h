@@ -1,6 +1,6 @@
-/* web_page: the page that answers GET /, as constants. The build makes them from page.html with
- * server/web/embed.py. server/http/page.c reads them on the gateway's event loop thread. This
- * header has no functions. */
+/* web_page: the page that answers GET /, as constants. The build makes the constants from page.html
+ * with server/web/embed.py. server/http/page.c reads the constants on the gateway's event loop
+ * thread. This header has no functions. */
 #ifndef SERVER_WEB_PAGE_H
 #define SERVER_WEB_PAGE_H
 

@@ -14,6 +14,6 @@ int requests_main(int argc, char **argv); /* 1 also if no gateway has the reques
 /* Writes a new tar file with the answers of the gateways and the latest log lines of this host's
  * gateways and machines (host_logs.h). Removes the tar file if writing fails. */
 int bundle_main(int argc, char **argv);
-int top_main(int argc, char **argv); /* Failed screens before the last do not count. */
+int top_main(int argc, char **argv); /* Only the last screen decides the exit status. */
 
 #endif

@@ -25,7 +25,8 @@ struct admin_target {
     double timeout_s;    /* Most time of one request. */
 };
 
-/* Rows of a subcommand's option table. type: its struct of options; field: its admin_target. */
+/* Rows of a subcommand's option table. type: the struct that receives the options' values. field:
+ * the member of this struct that is a struct admin_target. */
 /* clang-format off */
 #define ADMIN_OPTIONS(type, field)                                                                                      \
     {"socket", "PATH", OPTION_TEXTS, offsetof(struct type, field.gateways), 0, ADMIN_GATEWAYS_MAX, {NULL}, NULL,        \

@@ -23,8 +23,8 @@ const char *view_printable(const char *text, char *out, size_t capacity);
 
 /* Writes a line such as "gateway 0a1b… at NAME: ready, serves MODEL, up 3 h 12 min, cleave 1.2".
  * Below this line, writes what the gateway reports of these: its `detail`, if this is more than
- * "ready"; the head-room; the state of a model update. gateway_name: the result of
- * admin_client_name. */
+ * "ready"; the head-room (the factors by which the traffic can grow); the state of a model update.
+ * gateway_name: the result of admin_client_name. */
 void view_gateway(const json_t *state, const char *gateway_name, FILE *out);
 /* Writes a table of at most the first TABLE_ROWS_MAX - 1 machines. Below the table, writes why
  * machines do not serve, their warnings and their crashes. with_bars: draws the use of KV, too. */

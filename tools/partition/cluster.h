@@ -51,13 +51,13 @@ enum status partition_cluster_of_machine(const char *path, const char *name,
                                          struct partition_cluster *out, struct error *error);
 
 /* Makes a cluster of the profile's hosts. Each host has one device of each kind that was measured
- * on it. Measurements with several ranks are left out. If a CPU was measured with several numbers
- * of threads, the measurement with the most threads is used.
+ * on the host. Measurements with several ranks or beside busy devices are left out. If a CPU was
+ * measured with several numbers of threads, the measurement with the most threads is used.
  *
  * Every link inside a host is as fast as the link inside the first device's host. Every link
  * between hosts is as fast as the link between the pair of hosts with the slowest link; if a pair
  * has several links, its fastest link counts. ST_TOO_LARGE: too many hosts or kinds of devices.
- * ST_INVALID: the profile has no device without ranks or lacks a link that is needed, or a link
+ * ST_INVALID: the profile has no device that can be used or lacks a link that is needed, or a link
  * inside a host has more latency than a link between hosts. */
 enum status partition_cluster_of_profile(const struct profile *profile,
                                          struct partition_cluster *out, struct error *error);

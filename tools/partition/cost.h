@@ -30,7 +30,8 @@ struct partition_costs {
     struct partition_kind kinds[PARTITION_KINDS_MAX];
     /* Time of a piece, for each kind of device and layer. */
     uint64_t layer_ns[PARTITION_KINDS_MAX][LIMIT_LAYERS];
-    /* Weights and KV of each layer. With g layer groups, each g-th layer has the KV of g layers. */
+    /* Weights and KV of each layer. With g layer groups, every g-th layer counts the KV of g
+     * layers, and the other layers count none. */
     uint64_t layer_bytes[LIMIT_LAYERS];
     /* Tokens of a piece. Prompt phase: mean of the micro-batches. Token phase: one per sequence. */
     double piece_tokens;

@@ -18,7 +18,7 @@ struct partition_result {
     const struct partition_plan *plan;
 };
 
-/* Returns the number of KV blocks for as many sequences as keep the slowest stage or link busy.
+/* Returns how many KV blocks the sequences need that together keep the slowest stage or link busy.
  * Requires a plan of the token phase. */
 uint64_t partition_blocks_wanted(const struct partition_result *result);
 

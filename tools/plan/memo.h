@@ -13,7 +13,7 @@
 
 struct plan_memo_entry {
     struct plan_mix mix;
-    double rate_per_s; /* 0 = empty entry. */
+    double rate_per_s; /* 0 = the entry is empty. */
     bool met;
 };
 

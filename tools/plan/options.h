@@ -26,7 +26,7 @@ struct plan_options {
     const char *model;     /* Name of the model in perf_model; not used with a profile. */
     /* Files with kinds of machines; none = the files that the option's help text names. */
     struct option_texts hardware;
-    /* "PROMPT+TOKEN", "KIND", "paper" or the name of a cluster of the paper; none = all. */
+    /* "PROMPT+TOKEN", "KIND", "paper" or a name of a cluster of the Splitwise paper; none = all. */
     struct option_texts clusters;
     struct option_texts budgets; /* Fixed amounts, such as "cost=100", "rate=50" or "iso-cost". */
     const char *minimize;        /* "cost", "power" or "machines"; used if the rate is fixed. */

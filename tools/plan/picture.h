@@ -10,10 +10,10 @@
 #include "tools/plan/search.h"
 #include "tools/report/gnuplot.h"
 
-/* A picture of all cells of one budget, which follow each other. */
+/* A picture of all cells of one budget, which are neighbours in plan_search.cells. */
 struct plan_picture {
     const struct plan_search *search;
-    uint32_t first_cell; /* Index of the first of these cells. */
+    uint32_t first_cell; /* Index of the budget's first cell. */
 };
 
 /* Returns the index of the cell after this picture's cells. */

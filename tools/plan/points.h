@@ -1,13 +1,13 @@
-/* plan_points: makes the splits of a cell, and computes with the values of a split (value_max and
+/* plan_points: makes the splits of a cell, and says what the values of a split mean (value_max and
  * boundary of struct plan_point). The cell owns its splits. The search and the output of a plan
  * call the functions. During a search, several threads call plan_point_mix_at and
  * plan_point_solved, each for another split; the other functions are for the main thread. The
  * functions do not simulate and do not choose which value to try.
  *
- * With a fixed budget, a value is the rate in steps (plan_search.step_per_s); the budget that the
- * prompt machines leave buys the token machines. With a fixed rate, value_max + 1 − value is the
- * number of token machines or, if the cell's machines do both phases, of all machines. So a larger
- * value is better. */
+ * With a fixed budget, a value is the rate in steps (plan_search.step_per_s). The token machines
+ * are as many as the budget allows beside the prompt machines. With a fixed rate, value_max + 1 −
+ * value is the number of token machines or, if the cell's machines do both phases, of all machines.
+ * So a larger value is better. */
 #ifndef TOOLS_PLAN_POINTS_H
 #define TOOLS_PLAN_POINTS_H
 

@@ -16,16 +16,16 @@ void plan_profile_config(struct config *out);
 enum status plan_profile_device(const struct profile *profile, const struct hardware *hardware,
                                 const struct profile_device **out, struct error *error);
 
-/* Fills *out with the times of a machine on which one device computes all layers: of one prompt, by
- * its tokens, and of a decode step of one sequence, by its context. */
+/* Fills *out with the times of a machine on which one device computes all layers: the time of a
+ * prompt by its tokens, and the time of a decode step of one sequence by its context. */
 void plan_profile_curve(const struct profile *profile, const struct profile_device *device,
                         struct cost_curve *out);
 
 /* Simulates all requests at the rate. slo: receives the slowdowns against inputs->slo_curve.
  * seconds_out: receives TTFT, TBT and E2E. usage: opened by the caller for all machines of the mix;
  * NULL = not wanted. totals: receives the number of requests that are done (requests) and that were
- * refused or failed (unended), and last_s; its other fields become 0. Returns the errors of the
- * simulation, or ST_NO_MEMORY. */
+ * refused or failed (unended_requests), and last_s; its other fields become 0. Returns the errors
+ * of the simulation, or ST_NO_MEMORY. */
 enum status plan_profile_run(const struct plan_inputs *inputs, const struct plan_mix *mix,
                              double rate_per_s, struct slo *slo,
                              struct quantiles seconds_out[SLO_MEASURES], struct sim_usage *usage,

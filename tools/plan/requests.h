@@ -34,7 +34,7 @@ enum status plan_requests_read(struct plan_requests *requests, const char *name,
 enum status plan_requests_draw(struct plan_requests *requests, const char *lengths_name, bool pairs,
                                uint64_t seed, double duration_s, double rate_max,
                                struct error *error);
-void plan_requests_done(struct plan_requests *requests); /* Allowed after an error too. */
+void plan_requests_done(struct plan_requests *requests); /* Also allowed after an error. */
 
 /* Sets *out to the requests at a rate. *requests must outlive *out, which needs no close. */
 void plan_requests_at(const struct plan_requests *requests, double rate_per_s,

@@ -32,7 +32,7 @@ struct plan_point {
     /* Prompt machines. Baseline: all machines; with the rate fixed, the most machines to try. */
     uint32_t prompts;
     /* Token machines. With the rate fixed: the most to try; after the split is solved, the number
-     * that is needed. */
+     * that is needed (0 = no number meets the SLO). */
     uint32_t tokens;
     uint32_t value_max; /* Largest value to try. */
     uint32_t boundary;  /* If the split is solved: largest value that meets the SLO; 0 = none. */
@@ -76,10 +76,11 @@ struct plan_search {
     uint32_t cell_count;
     struct plan_cell *cells; /* [cell_count]: belongs to the caller. */
     /* Reports the progress of the search, on any thread of the search, but one thread at a time.
-     * points: number of all splits. runs: simulations that were begun. NULL = none. */
+     * points: number of all splits; at the end, the best splits count once more. runs: simulations
+     * so far. NULL = none. */
     void (*progress)(void *self, uint64_t points_done, uint64_t points, uint64_t runs);
     void *self; /* First argument of `progress`. */
-    /* Simulations in all, set at the end. The number can depend on the number of threads. */
+    /* Number of simulations, set at the end; can depend on the number of threads. */
     uint64_t runs;
 };
 

@@ -87,7 +87,7 @@ enum {
 struct plan_goodput {
     bool known;                 /* false: not simulated. */
     uint64_t good;              /* Good requests. */
-    double good_per_s;          /* Good requests per second of arrivals. */
+    double good_per_s;          /* `good` / seconds in which requests arrive. */
     uint64_t failures;          /* Failures of machines. */
     uint64_t affected;          /* Requests that lost a machine. */
     uint64_t recomputed_tokens; /* Tokens computed again after restarts and preemptions. */
@@ -104,7 +104,7 @@ struct plan_outcome {
     struct slo_result slo; /* Slowdowns of the requests that are done; slo.met equals `met`. */
     double worst_ratio;    /* The largest of the nine ratios slowdown / limit. */
     double ms[SLO_MEASURES][SLO_QUANTILES]; /* P50, P90 and P99 of TTFT, TBT and E2E. */
-    struct splitwise_totals totals;         /* With a profile: as of plan_profile_run. */
+    struct splitwise_totals totals;         /* With a profile: see plan_profile_run. */
 };
 
 /* Stores whether the mix meets the SLO: at least one request is done, no request is refused, fails

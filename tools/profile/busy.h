@@ -1,8 +1,8 @@
 /* profile_busy: keeps other devices busy while a device is measured, because the devices of a host
  * share its memory and caches. A busy device is a child process, which opens a device with the
- * measured device's name and computes batches until it is killed. device.c owns the struct and
- * calls the functions on the main thread of `cleave profile`. The functions measure nothing, and
- * are not for GPUs, because the processes would share the measured GPU. */
+ * measured device's name and computes batches until the process is killed. device.c owns the struct
+ * and calls the functions on the main thread of `cleave profile`. The functions measure nothing,
+ * and are not for GPUs, because the processes would share the measured GPU. */
 #ifndef TOOLS_PROFILE_BUSY_H
 #define TOOLS_PROFILE_BUSY_H
 

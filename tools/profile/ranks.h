@@ -32,7 +32,7 @@ struct profile_ranks {
     uint32_t count; /* Number of ranks; 0 or 1 = there is no other rank. */
     struct profile_ranks_board *board;
     pid_t pids[LIMIT_RANKS];        /* Rank 0: the other ranks' processes; 0 = none. */
-    int order_sockets[LIMIT_RANKS]; /* Rank 0: one for each other rank; 0 = none. */
+    int order_sockets[LIMIT_RANKS]; /* Rank 0: the socket to each other rank; 0 = none. */
     int order_socket;               /* The other ranks: the socket of rank 0's orders. */
 };
 

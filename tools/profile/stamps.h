@@ -24,7 +24,7 @@ struct profile_stamp {
 /* Indices of stamps: the stamp of layer i is PROFILE_STAMP_LAYERS + i. */
 enum { PROFILE_STAMP_START, PROFILE_STAMP_EMBED, PROFILE_STAMP_LAYERS };
 
-/* How the rows of a layer choose its experts. */
+/* How the rows of a batch choose the experts of a layer. */
 struct profile_routing {
     const struct compute_experts *experts;
     struct compute_routing routing;

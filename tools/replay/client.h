@@ -23,7 +23,7 @@ enum replay_failure {
     REPLAY_NO_CONNECTION, /* No connection, or the connection ended before a status arrived. */
     REPLAY_HTTP_STATUS,   /* A status other than 200 (http_status). */
     REPLAY_ERROR_EVENT,   /* The server sent an error event in the stream. */
-    REPLAY_BAD_EVENT,     /* An event is not a JSON object, or larger than 1 MiB or the memory. */
+    REPLAY_BAD_EVENT,     /* An event is not a JSON object or is above 1 MiB, or no memory. */
     REPLAY_CUT,           /* The answer ended before [DONE]. */
     REPLAY_NO_TOKENS,     /* [DONE] arrived, but no token. */
     REPLAY_TIMED_OUT,     /* No connection within ten seconds, or no end within timeout_s. */
@@ -34,7 +34,7 @@ enum replay_failure {
 /* Returns a few words, such as "timed out"; REPLAY_DONE is "done". */
 const char *replay_failure_name(enum replay_failure failure);
 
-/* What one request did. The times from due_us to end_us are by clock_system. */
+/* The outcome of one request. The times from due_us to end_us are by clock_system. */
 struct replay_result {
     uint64_t id;                       /* Id of the trace's row. */
     uint64_t line;                     /* Line of the trace's row. */

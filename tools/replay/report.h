@@ -34,15 +34,15 @@ struct replay_report_options {
     double slo_e2e_ms;  /* Limit of E2E for goodput; 0 = none. */
     FILE *json;         /* File for the JSON, which the caller closes; NULL = none. */
     FILE *csv;          /* File for the CSV, which the caller closes; NULL = none. */
-    struct replay_comparison *prediction;  /* Predicted times, owned by the caller; NULL = none. */
-    struct replay_comparison *uncontended; /* Times without contention; as `prediction`. */
+    struct replay_comparison *prediction;  /* Predicted times, not owned; NULL = none. */
+    struct replay_comparison *uncontended; /* Times without contention, not owned; NULL = none. */
 };
 
 enum replay_latency { REPLAY_TTFT, REPLAY_TBT, REPLAY_E2E, REPLAY_LATE, REPLAY_LATENCY_COUNT };
 
 struct replay_totals {
     uint64_t sent; /* Requests whose results were added. */
-    uint64_t done;
+    uint64_t done;          /* Requests that are done (client.h). */
     uint64_t failed;        /* Failed requests, without the interrupted ones. */
     uint64_t interrupted;   /* Requests that failed as REPLAY_INTERRUPTED. */
     uint64_t wrong_counts;  /* Requests that are done but have other token counts than wanted. */

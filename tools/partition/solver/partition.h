@@ -8,17 +8,17 @@
  * The pipeline. A plan is a sequence of stages. Each stage runs consecutive layers on `replicas`
  * devices of one kind. Work moves through the stages in pieces: a micro-batch of a prompt, or one
  * decode step of a group of sequences. The replicas of a stage take requests in turn, and a request
- * stays with its replica, because its KV is there. The number of paths through the replicas is the
- * least common multiple of all replica counts (scheduler/paths.h), and at most paths_max. A plan
- * need not use every device.
+ * stays with its replica, which has the request's KV. The number of paths through the replicas is
+ * the least common multiple of all replica counts (scheduler/paths.h), and at most paths_max. A
+ * plan need not use every device.
  *
  * Time. The `time` of a piece in a stage is the sum of the layers' times on the stage's kind of
  * device, and stage_ns; in the first stage also first_ns (embedding), in the last stage also
  * last_ns (vocabulary, sampling). Between two stages a piece takes delay_ns on a link; the link is
  * busy for busy_ns of this time. Computing and sending overlap. So
  *
- * bottleneck = max over stages and links of time / replicas, busy_ns   (one piece per bottleneck)
- * pace       = max over stages and links of time, busy_ns   (of one request: it uses one replica)
+ * bottleneck = max over stages and links of time / replicas, busy_ns   (time per piece)
+ * pace       = max over stages and links of time, busy_ns   (a request uses one replica per stage)
  * latency    = sum of times + sum of delay_ns + return time + (micro_batches - 1) × pace
  *
  * For a prompt, the latency is the time to the first token (GPipe's fill and drain). For a group of
@@ -106,7 +106,7 @@ struct partition_goal {
     uint64_t limit_ns;      /* Largest latency, or PARTITION_NO_LIMIT. */
 };
 
-struct partition_rate { /* A fraction: ns / divisor. */
+struct partition_rate { /* A time per piece: ns / divisor. */
     uint64_t ns;
     uint32_t divisor;
 };

@@ -36,7 +36,7 @@ struct partition_bound {
 
 /* The last stage of the best pipeline that leads to a state and a layer. */
 struct partition_label {
-    uint32_t from_state; /* State before the stage. */
+    uint32_t from_state; /* Number of the state before the stage. */
     uint8_t first;       /* First layer of the stage. */
     uint8_t kind;        /* Kind of the stage's devices. */
     uint8_t replicas;    /* 0 = there is no stage: the open host was closed. */
@@ -88,12 +88,13 @@ struct partition {
     /* [state]: furthest layer at which a pipeline in this state ends; 0 = none. In
      * partition_shortest_find: last entry of the state's row of best_score that may be set. */
     uint16_t *furthest_end;
-    /* [state]: earliest layer from which stages that use at most the state can run the rest. */
+    /* [state]: earliest layer from which the state's devices can run all layers to the last. */
     uint16_t *earliest_first;
-    /* [state]: earliest layer from which the devices that the state leaves can run the rest. */
+    /* [state]: earliest layer from which the devices that the state does not use can run all layers
+     * to the last. */
     uint16_t *rest_first;
     /* [state - (slots - 1)][end]: score (latency << 8 | devices) of the best pipeline that uses at
-     * most the state; UINT64_MAX = none. */
+     * most the devices of the state; UINT64_MAX = none. */
     uint64_t *best_score;
     struct partition_label *label; /* [state - (slots - 1)][end]. */
     uint64_t memory_bytes;         /* Bytes allocated for this struct and its tables. */
@@ -101,7 +102,7 @@ struct partition {
 
 /* --- states.c --- */
 
-/* Numbers the states. Returns false if there are too many. */
+/* Numbers the states. Returns false if there are too many states. */
 bool partition_states_count(struct partition *p);
 
 /* A position in the walk over all states in the order of their numbers. */
