@@ -191,7 +191,7 @@ struct data_write {
     uint64_t offset;
     uint32_t epoch;
     struct fabric_slot *slot; /* Slot that the bytes are sent from; NULL = none. */
-    size_t slot_bytes;        /* Bytes of the slot; 0 = no slot. */
+    size_t slot_bytes;        /* `bytes` before the first piece was sent; 0 = no slot. */
     bool is_flush;
     uint64_t number; /* Number of the flush. */
 };

@@ -78,7 +78,7 @@ enum status sim_hosts_add_kind(struct sim_hosts *hosts, uint32_t count, enum poo
 const struct profile_device *sim_hosts_device(const struct profile *profile,
                                               const struct hardware *hardware, struct error *error);
 
-/* Returns the tokens of the longest request that fits the machine with the most KV memory, at most
+/* Returns the tokens of the longest request that fits at least one machine, at most
  * LIMIT_CONTEXT_TOKENS. */
 uint32_t sim_hosts_context_tokens(const struct sim_hosts *hosts, const struct config *config);
 
