@@ -27,8 +27,8 @@
 #define FABRIC_EPOCHS_MAX 65536u
 /* Longest wait for copies that were begun. */
 #define FABRIC_SETTLE_US 200000
-/* Most time between two checks of the copies that counts towards FABRIC_SETTLE_US: if more time has
- * passed, this process was paused. */
+/* Most time between two checks of the copies that counts towards FABRIC_SETTLE_US. A longer time
+ * means that this process was paused. */
 #define FABRIC_SETTLE_STEP_US 10000
 
 /* Precedes the data of an active message. Must not change until UCX has finished the send. */

@@ -437,7 +437,7 @@ struct message_stage {
 };
 
 /* STAGES: the processes that hold KV of a machine. On each path, each KV head of a layer is in one
- * process, or several ranks of a stage hold copies of it. */
+ * process, or several ranks of a stage hold copies of this head. */
 struct message_stages {
     uint32_t count; /* 1 to LIMIT_STAGE_PROCESSES. */
     uint32_t padding;
