@@ -75,7 +75,8 @@ struct fabric_options {
     uint32_t copy_ms; /* Milliseconds; a device copy that takes longer has failed. */
     bool share;       /* Peers on this host may open the device's memory. */
     bool encrypted;   /* Data connections are encrypted. Used only for fabric_link_path. */
-    /* Most bytes of a link that UCX has not finished; 0 = 8 MiB. One write may always run. */
+    /* Most bytes of a link that UCX has not finished; 0 = 8 MiB. One put or message may always be
+     * under way. */
     uint64_t window_bytes;
     const char *ucx_tls;     /* See struct transport_options. */
     const char *ucx_devices; /* See struct transport_options. */
@@ -98,7 +99,7 @@ void fabric_close(struct fabric *fabric); /* NULL is fine. Links and inboxes bec
 void *fabric_region(struct fabric *fabric);
 /* Returns what a peer needs to write into the region; valid until fabric_close. */
 const struct fabric_address *fabric_address(const struct fabric *fabric);
-/* Stores where the region is, and the copies that are done. */
+/* Stores where the region is, and counts of the copies that are done. */
 void fabric_memory_state(const struct fabric *fabric, struct transport_memory *out);
 /* Returns the descriptor of UCX to wait for; -1 = UCX is not open. */
 int fabric_fd(struct fabric *fabric);
@@ -137,8 +138,8 @@ const char *fabric_link_path(const struct fabric_link *link);
 /* For a link over data connections: returns true if all flushes were taken (fabric_link_flushed)
  * and no write has begun since the last flush. */
 bool fabric_link_idle(const struct fabric_link *link);
-/* Makes `link` continue the numbers of the epochs of `before`, because both links write into one
- * inbox. Requires that `before` is idle, and that `link` has no write yet. */
+/* Lets the numbers of the epochs of `link` follow those of `before`, because both links write into
+ * one inbox. Requires that `before` is idle, and that `link` has no write yet. */
 void fabric_link_epochs_continue(struct fabric_link *link, const struct fabric_link *before);
 /* Returns why our device could not open the peer's region; empty = no reason. */
 const char *fabric_link_indirect_reason(const struct fabric_link *link);

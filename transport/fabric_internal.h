@@ -27,8 +27,8 @@
 #define FABRIC_EPOCHS_MAX 65536u
 /* Longest wait for copies that were begun. */
 #define FABRIC_SETTLE_US 200000
-/* Most time between two checks of the copies that counts towards FABRIC_SETTLE_US: if more time has
- * passed, this process was paused. */
+/* Most time between two checks of the copies that counts towards FABRIC_SETTLE_US. A longer time
+ * means that this process was paused. */
 #define FABRIC_SETTLE_STEP_US 10000
 
 /* Precedes the data of an active message. Must not change until UCX has finished the send. */
@@ -191,7 +191,7 @@ struct data_write {
     uint64_t offset;
     uint32_t epoch;
     struct fabric_slot *slot; /* Slot that the bytes are sent from; NULL = none. */
-    size_t slot_bytes;        /* Bytes of the slot; 0 = no slot. */
+    size_t slot_bytes;        /* `bytes` before the first piece was sent; 0 = no slot. */
     bool is_flush;
     uint64_t number; /* Number of the flush. */
 };

@@ -63,7 +63,7 @@ enum message_kind {
      * process that connects to the machine to write KV. */
     MESSAGE_STAGES,
     MESSAGE_EMBEDDING, /* The embedding of a prompt; PREFILLED follows. */
-    MESSAGE_ABOUT,     /* Where and with what the machine computes. Sent to each new gateway. */
+    MESSAGE_ABOUT,     /* The machine's device, host and program. Sent to each new gateway. */
     MESSAGE_PROGRESS,  /* The KV of the first tokens of a prompt is complete. */
     MESSAGE_PROBE,     /* Asks whether the machine is alive. The machine sends the PROBE back. */
     /* The machine wants to end. The gateway then sends the machine no new requests, and sends
@@ -415,7 +415,7 @@ struct message_role {
     uint8_t padding[6];
 };
 
-/* ABOUT: where and with what a machine computes. The texts end in a NUL; empty = unknown. */
+/* ABOUT: the device, host and program of a machine. The texts end in a NUL; empty = unknown. */
 struct message_about {
     char device[96]; /* The machine's device, such as "cpu, 4 threads". */
     char host[64];   /* Name of the machine's host. */
@@ -437,7 +437,7 @@ struct message_stage {
 };
 
 /* STAGES: the processes that hold KV of a machine. On each path, each KV head of a layer is in one
- * process, or several ranks of a stage hold copies of it. */
+ * process, or several ranks of a stage hold copies of this head. */
 struct message_stages {
     uint32_t count; /* 1 to LIMIT_STAGE_PROCESSES. */
     uint32_t padding;
@@ -471,13 +471,14 @@ struct message_others {
     char leader[LIMIT_NAME_BYTES]; /* The lowest of the names of the connected gateways. */
     uint32_t gateways;             /* Connected gateways, including the receiver. */
     uint32_t prompts;              /* Prompts that are not computed yet. */
-    uint32_t decodes;              /* Answers that wait for memory, are reserved, or run. */
+    uint32_t decodes;              /* Answers that wait for memory, have a reservation, or run. */
     bool is_in_mixed_pool;         /* Another gateway has this machine in its mixed pool. */
     uint8_t home_pool;             /* The home pool, from the ROLE with the highest serial. */
     uint8_t rank; /* Number of connected gateways with a lower name than the receiver. */
     uint8_t padding[1];
     uint64_t prompt_tokens; /* Tokens of `prompts`, without tokens of the prefix cache. */
-    /* KV memory, in tokens (sched_memory_tokens_of); computed prompts count, too. */
+    /* KV memory, in tokens (sched_memory_tokens_of), of prompts that hold blocks and of the longest
+     * contexts of answers. */
     uint64_t kv_tokens;
     /* Serial of the ROLE that set `home_pool`; 0 = none, the config file decides. */
     uint64_t home_serial;

@@ -10,7 +10,7 @@
  * writes KV into the peer's region, and the inbox receives what the peer writes into our region.
  * The fabric chooses how KV travels (fabric.h). These files do not read messages (message.h).
  *
- * A probe is a first message over UCX, by which a link is proved to reach the peer.
+ * A probe is a first message over UCX, which proves that a link reaches the peer.
  *
  * The one thread that owns the transport makes every call. */
 #ifndef TRANSPORT_PEERS_H
@@ -147,7 +147,8 @@ struct ucx {
      * ucx_work_signal. device_fd: see fabric_device_fd; -1 = none. */
     int epoll_fd, listen_fd, timer_fd, more_fd, device_fd;
     bool work_signalled; /* more_fd is readable (ucx_work_signal). */
-    /* Event of epoll_fd with which the next turn begins: 0, or the first that the last turn left. */
+    /* Index of the epoll event with which the next iteration begins: 0, or the first event that the
+     * last iteration left. */
     uint32_t event_first;
     /* listen_paused: no connection is accepted until the next timer event, because descriptors or
      * memory are short. in_progress: transport_progress is running. */
@@ -163,7 +164,7 @@ void ucx_work_signal(struct ucx *ucx);
 
 /* ---- ucx_linger.c ---- */
 
-/* Returns true if as many connections linger as may linger. */
+/* Returns true if the largest number of connections (256) linger. */
 bool linger_full(const struct ucx *ucx);
 /* See transport_writes_await. */
 bool linger_await(struct peer *peer);
@@ -171,9 +172,10 @@ bool linger_await(struct peer *peer);
  * when the writes of this side have ended. Sets the state to PEER_LINGERING, and keeps the socket
  * open for reading, if writes_awaited is true and there is a socket; else sets PEER_DEAD. */
 void linger_begin(struct peer *peer);
-/* Reads and drops what has arrived from a lingering peer. If the peer has closed the connection or
- * its socket has failed, ends the connection and calls the event writes_ended. Exception: if the
- * socket of a peer on this host has failed, there is no event. */
+/* Reads and drops what has arrived from a lingering peer. If the peer has closed or reset the
+ * connection, or if the socket has failed, ends the connection and calls the event writes_ended.
+ * Exception: if the peer is on this host and the socket has failed without a reset, there is no
+ * event. */
 void linger_socket_ready(struct peer *peer);
 /* Closes all lingering connections without an event, because the transport closes. */
 void linger_close(struct ucx *ucx);
@@ -183,7 +185,8 @@ void linger_close(struct ucx *ucx);
 /* Begins to connect. Returns NULL with an error if the address is invalid or memory is short. Any
  * later failure marks the peer as failing (peer_fail). */
 struct peer *peer_connect(struct ucx *ucx, const char *address, void *user, struct error *error);
-/* If the peer's host is being looked up: continues, and connects if the addresses are known now. */
+/* Continues a look-up of the peer's host. If the look-up has ended, connects or marks the peer as
+ * failing. Does nothing if there is no look-up. */
 void peer_resolve(struct peer *peer);
 /* Begins a connection with an accepted socket, and takes over the socket. */
 void peer_accept(struct ucx *ucx, int fd);
@@ -219,8 +222,8 @@ bool peer_greet_tls(struct peer *peer);
 void peer_greet(struct peer *peer);
 /* Handles a frame of a peer in PEER_GREETING. */
 void peer_greet_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
-/* Returns the largest payload in bytes that a peer that is not up may send now: less before it has
- * proved the cluster key than after the proof. */
+/* Returns the largest payload in bytes that a peer that is not up may send now. With a cluster key,
+ * the limit is lower until the peer has proved the key. */
 size_t peer_greet_bytes_max(const struct peer *peer);
 /* Refuses a peer that has a cluster key, because this process has none. */
 void peer_greet_foreign(struct peer *peer);
@@ -236,8 +239,8 @@ void peer_refused(struct peer *peer, const uint8_t *data, size_t bytes);
 /* ---- ucx_prove.c ---- */
 
 /* Begins PEER_PROVING. Call this function when the peer's HELLO has arrived. The connecting side
- * opens its link if both sides have a region. If this link needs no proof, or there is none, the
- * connecting side is up at once. */
+ * opens its link if both sides have a region. If the link needs no proof, or if there is no link,
+ * the connecting side is up at once. */
 void prove_begin(struct peer *peer);
 /* Handles a frame of a peer in PEER_PROVING. */
 void prove_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);

@@ -3,8 +3,8 @@
  * The resolver owns the last good answer for each host and port (up to 1024), for use while the
  * name server does not answer. The resolver opens no connections.
  *
- * UCX transports and clients of the shared KV store (kvcache/tiers/store_connection.h) own
- * resolvers. Different threads may call one resolver, but not at the same time. */
+ * UCX transports and the tier of the shared KV store (kvcache/tiers/tier_store.c) own resolvers.
+ * Different threads may call one resolver, but not at the same time. */
 #ifndef TRANSPORT_RESOLVER_H
 #define TRANSPORT_RESOLVER_H
 

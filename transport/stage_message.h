@@ -9,7 +9,7 @@
  *   stage → stage   ACTIVATIONS
  *
  * The head sends the JOB of a batch to all stages of a path at the same time. A stage writes its
- * activations into the batch slot of the next stage, in the way in which KV is written, and then
+ * activations into the batch slot of the next stage by one-sided writes, as for KV, and then
  * sends ACTIVATIONS. The next stage begins when this message has arrived. The last stage sends the
  * sampled tokens to the head. Jobs of one path run in the order in which they arrived.
  *
@@ -17,8 +17,8 @@
  * JOBs and run the JOBs in the same order. A rank that sends the activations of a job to no other
  * process sends DONE: rank 0 of the last stage with the results, all other ranks without results.
  *
- * Structs and arrays are sent as in message.h. The receiver checks what depends on its sizes, such
- * as block ids.
+ * Structs and arrays are sent as in message.h. The receiver checks what depends on the receiver's
+ * sizes, such as block ids.
  *
  * All processes of a machine speak the same version of the protocol: the head refuses a stage
  * process of another version. So a change of these structs raises TRANSPORT_PROTOCOL_VERSION, but

@@ -34,7 +34,7 @@ struct stream {
      * in_head to in_tail yet. */
     uint8_t *in;
     size_t in_head, in_tail, in_capacity;
-    size_t payload_max; /* Of the last stream_receive. */
+    size_t payload_max; /* Argument of the last stream_receive. */
     /* Buffer of bytes to send, encrypted if `tls` is set. The bytes from out_head to out_tail wait
      * for the socket. */
     uint8_t *out;

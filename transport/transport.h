@@ -64,7 +64,7 @@ struct transport_identity {
 struct transport_region_info {
     uint64_t bytes;              /* Size of the region; 0 = the peer has no region. */
     uint32_t block_count;        /* Number of blocks in the region. */
-    uint64_t layer_stride_bytes; /* From the start of one layer's blocks to the next layer's. */
+    uint64_t layer_stride_bytes; /* Distance between the starts of consecutive layers. */
 };
 
 struct transport;
@@ -171,7 +171,7 @@ struct transport_copy_counts {
     int64_t busy_us; /* Time in which at least one copy was under way. */
 };
 
-/* Where our region is, and the copies that are done. */
+/* Where our region is, and counts of the copies that are done. */
 struct transport_memory {
     enum transport_memory_way way;
     /* For device memory: why `way` is not TRANSPORT_WAY_DIRECT, or why peers cannot open the
@@ -222,8 +222,8 @@ bool transport_ucx_exposes(const char *ucx_tls);
  * memory, descriptors, the keys or UCX fail. */
 enum status transport_open(const struct transport_ops *ops, const struct transport_options *options,
                            struct transport **out, struct error *error);
-/* Closes all connections without events, and frees the region. NULL is accepted. Must not be called
- * from an event. */
+/* Closes all connections without events, and frees the region. Waits up to 2 s until UCX has closed
+ * its endpoints. NULL is accepted. Must not be called from an event. */
 void transport_close(struct transport *t);
 
 /* Begins to accept peers on "host:port" (IPv4, name or [IPv6]; port 0 = any free port). Requires
@@ -270,12 +270,13 @@ const char *transport_peer_note(const struct transport_peer *peer);
 uint64_t transport_peer_number(const struct transport_peer *peer);
 /* Call this function in peer_down, or just before transport_disconnect. Returns true if writes of
  * the peer may still land after the connection has ended: the peer writes into our memory itself
- * (shared memory, RDMA, a device), and has not closed the connection. A peer on another host whose
- * socket has failed counts as dead: the result is false.
+ * (shared memory, RDMA, a device), and has not closed or reset the connection. A peer on another
+ * host whose socket has failed counts as dead: the result is false.
  *
  * If the result is true, the event writes_ended follows when the peer has ended its writes and
  * closed the connection, or has died or counts as dead. The event does not follow if the socket of
- * a peer on this host has failed or fails later, or if the transport is closed first. */
+ * a peer on this host has failed or fails later (except by a reset), or if the transport is closed
+ * first. */
 bool transport_writes_await(struct transport *t, struct transport_peer *peer);
 /* Returns a pointer of the caller: the pointer of the last transport_peer_set_user; before that,
  * the `user` of transport_connect, or NULL for a peer that has connected to us. */
@@ -308,7 +309,7 @@ void transport_flush(struct transport *t, struct transport_peer *peer, uint64_t 
 /* Returns the memory of our region (host memory, or memory of options.device), page-aligned and
  * zeroed at first; NULL = no region. */
 void *transport_region(struct transport *t);
-/* Stores where our region is, and the copies that are done. */
+/* Stores where our region is, and counts of the copies that are done. */
 void transport_memory(struct transport *t, struct transport_memory *out);
 /* Returns "host", "direct", "staged" or, for TRANSPORT_WAY_PEER, "ipc". */
 const char *transport_memory_way_name(enum transport_memory_way way);
@@ -317,8 +318,10 @@ const char *transport_memory_way_name(enum transport_memory_way way);
 int transport_fd(struct transport *t);
 /* Does the work that is possible without waiting, and calls the events. Call this function when the
  * descriptor is readable, and after calls that send or write. Begins no more work after about 5 ms;
- * the descriptor stays readable if work is left. If a connection with a device's memory ends, the
- * call may wait up to 200 ms for copies that have begun. Must not be called from an event. */
+ * the descriptor stays readable if work is left. If the region is a device's memory and a
+ * connection ends, this function or transport_disconnect may wait for copies that have begun: up to
+ * 200 ms for received data, and up to 200 ms for copies to another device. Must not be called from
+ * an event. */
 void transport_progress(struct transport *t);
 
 #endif

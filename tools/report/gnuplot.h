@@ -13,8 +13,8 @@
 struct gnuplot_picture {
     uint32_t width;  /* Pixels. */
     uint32_t height; /* Pixels. */
-    /* Writes the commands that draw the picture; size and output are set already. Data must be in
-     * named blocks, because gnuplot reads inline data only once. */
+    /* Writes the commands that draw the picture; the script already sets the picture's size and
+     * file. Data must be in named blocks, because gnuplot reads inline data only once. */
     enum status (*draw)(const void *self, FILE *script, struct error *error);
     const void *self; /* First argument of `draw`. */
 };

@@ -1,4 +1,4 @@
-/* slo: the nine limits of the Splitwise paper (table VI): for the slowdowns of TTFT, TBT and E2E,
+/* slo: the nine limits of the Splitwise paper (table VI) for the slowdowns of TTFT, TBT and E2E,
  * each at P50, P90 and P99. A slowdown is a time of a request divided by the time on an idle
  * machine:
  *
@@ -36,8 +36,8 @@ struct slo_result {
 /* The limits of the paper, as factors, at P50, P90 and P99. */
 extern const double slo_limits[SLO_MEASURES][SLO_QUANTILES];
 
-/* Adds a request that is done; does nothing without a reference. tbt_s: mean time between the
- * request's tokens; 0 = the answer has one token. */
+/* Adds a request that is done; does nothing without a reference. output_tokens: ≥ 1. tbt_s: mean
+ * time between the request's tokens; 0 = the answer has one token. */
 void slo_request_add(struct slo *slo, uint32_t prompt_tokens, uint32_t output_tokens, double ttft_s,
                      double tbt_s, double e2e_s);
 /* Returns true if each slowdown of a request that is done is below its limit. The parameters are

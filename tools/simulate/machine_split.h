@@ -17,8 +17,8 @@ struct machine_split_goal {
     uint32_t prompt_tokens; /* Prompt length of a typical request. */
     uint32_t micro_batch;   /* Tokens of one micro-batch of the prompt. */
     uint32_t context;       /* Context of a typical request while it decodes. */
-    /* Sequences that decode together. 0 = machine_split_find chooses: the power of two with the
-     * most tokens per second; 1 for a prompt machine, or if no split keeps the limit. */
+    /* Sequences that decode together. 0 = machine_split_find chooses the power of two with the most
+     * tokens per second, or 1 for a prompt machine and if no split keeps the limit. */
     uint32_t batch;
     uint32_t batch_max; /* Most sequences that machine_split_find may choose. */
     double limit_ms;    /* Limit of TTFT (prompt machine) or of a decode step; 0 = none. */
@@ -26,7 +26,7 @@ struct machine_split_goal {
 };
 
 struct machine_split {
-    struct partition_cluster cluster; /* One host: the machine. Devices may be joined to ranks. */
+    struct partition_cluster cluster; /* The machine as one host; devices may be joined to ranks. */
     /* The work for the partitioner. work.limit_ms: 0 also if no split keeps the goal's limit. */
     struct partition_work work;
     struct partition_costs costs;    /* Times and memory of the layers on each device. */
@@ -41,11 +41,11 @@ struct machine_split_goal machine_split_goal_default(bool prompt, uint32_t micro
                                                      uint64_t kv_bytes);
 
 /* Finds the best split within goal->limit_ms. If no split keeps the limit, finds the best split
- * without a limit. Also tries to use several devices as the ranks of one device, if the profile has
- * this device. cluster: the machine's devices and links (partition_cluster_of_machine); copied.
- * hardware: only workspace_bytes is used. The caller closes *out. The profile must outlive *out.
- * ST_INVALID: the layers do not fit into the memory of the devices. ST_TOO_LARGE: there are too
- * many devices, or a time is too long. ST_NO_MEMORY. */
+ * without a limit. Also tries to join each N devices of a kind into one device of N ranks, if the
+ * profile has such a device. cluster: the machine's devices and links
+ * (partition_cluster_of_machine); copied. hardware: only workspace_bytes is used. The caller closes
+ * *out. The profile must outlive *out. ST_INVALID: the layers do not fit into the memory of the
+ * devices. ST_TOO_LARGE: there are too many devices, or a time is too long. ST_NO_MEMORY. */
 enum status machine_split_find(const struct hardware *hardware,
                                const struct partition_cluster *cluster,
                                const struct profile *profile, const struct machine_split_goal *goal,

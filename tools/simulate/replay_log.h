@@ -21,14 +21,14 @@ struct replay_log_totals {
     uint64_t refusals;  /* Actions that refuse a request. */
     uint64_t moves;     /* Actions that move a machine to another pool. */
     uint64_t lost;      /* Actions that report a request as lost. */
-    uint64_t differing; /* Lines for which the scheduler decided something else. */
+    uint64_t differing; /* Lines whose logged actions differ from the scheduler's actions. */
     uint64_t skipped;   /* Lines that were skipped because earlier lines are missing in the log. */
     int64_t first_us;   /* Time of the first line that is counted in `events`; 0 = none. */
     int64_t last_us;    /* Time of the last line that is counted in `events`; 0 = none. */
 };
 
 struct replay_log_calls { /* What replay_log reports while it reads. */
-    /* The scheduler decided something else than the log has. Both texts are in the format of the
+    /* The scheduler's actions differ from the logged actions. Both texts are in the format of the
      * log and valid during the call. NULL = do not report. */
     void (*differs)(void *self, uint64_t line, const char *logged, const char *decided);
     void *self; /* First argument of `differs`. */

@@ -1,7 +1,7 @@
 /* sim_cores: the cores of one host that all simulated machines share. As on a real host
  * (host/turns.h), the machines take turns: the machine that has waited longest is next. While
  * another machine waits, a turn ends with the layer during which the time slice ends. Without turns
- * all machines compute at once, more slowly if they have more threads together than there are
+ * all machines compute at once, and more slowly if all their threads together outnumber the
  * cores. Machines that compute at the same time also slow each other down, because they share
  * memory and caches. A machine computes one batch at a time. A simulation (sim_run.h) owns the
  * struct, and calls the functions on one thread. The functions read no clock: the caller passes the
@@ -21,8 +21,8 @@ struct sim_cores_work {
     double busy_slowdown; /* ≥ 1: slowdown when other machines compute on all other cores. */
     uint32_t layers;      /* ≥ 1: number of layers, equally long. */
     bool prompts;         /* True: the batch has prompt tokens. False: only decodes. */
-    /* Length of the batch's turns. 0 = turn_ms of sim_cores_init; SCHED_DECODE_TURNS times this
-     * for a batch without prompts. */
+    /* Length of the batch's turns. 0 = turn_ms of sim_cores_init for a batch with prompts, and
+     * SCHED_DECODE_TURNS × turn_ms for a batch without prompts. */
     double turn_s;
 };
 
@@ -45,7 +45,7 @@ struct sim_cores_machine {
 
 struct sim_cores {
     uint32_t cores; /* 0 = every machine has its own cores, and this part is not used. */
-    double turn_s;  /* 0 = no turns. */
+    double turn_s;  /* turn_ms of sim_cores_init, in seconds; 0 = no turns. */
     uint32_t machine_count;
     struct sim_cores_machine machines[SCHED_MACHINES_MAX];
 };
@@ -70,7 +70,7 @@ void sim_cores_batch_end(struct sim_cores *c, uint32_t machine, double now_s);
  * machines. */
 bool sim_cores_due(const struct sim_cores *c, uint32_t machine, double *at_s);
 /* Call this function at the time that sim_cores_due stored. Returns true if the batch is computed:
- * then call sim_cores_batch_end. False = the turn is over, and the machine waits for the next. */
+ * then call sim_cores_batch_end. False = the turn is over; the batch waits for the next turn. */
 bool sim_cores_turn_end(struct sim_cores *c, uint32_t machine, double now_s);
 
 #endif

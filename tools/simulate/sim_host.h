@@ -28,7 +28,7 @@ struct sim_host {
     /* link_bytes_per_s is the hardware file's rate, to machines on any host. */
     bool link_is_from_hardware;
     uint32_t threads; /* Threads, for machines that share the cores of a host; 0 = not known. */
-    /* Micro-batch size that the profile gives for a machine with stages; 0 = use the config's. */
+    /* Micro-batch size that the profile gives for a machine with stages; 0 = the config's size. */
     uint32_t micro_batch_tokens;
     const struct hardware *hardware; /* NULL = the machine comes from a config. */
 };
@@ -50,7 +50,7 @@ struct sim_hosts {
     struct cost_curve reference;
     uint64_t weights_bytes;      /* Weights of the model, if times come from a table. */
     uint64_t kv_bytes_per_token; /* KV of one token, if times come from a table. */
-    /* Tokens of the longest request; the caller sets it (sim_hosts_context_tokens). */
+    /* Tokens of the longest request; set by the caller (sim_hosts_context_tokens). */
     uint32_t context_tokens;
 };
 
@@ -78,7 +78,8 @@ enum status sim_hosts_add_kind(struct sim_hosts *hosts, uint32_t count, enum poo
 const struct profile_device *sim_hosts_device(const struct profile *profile,
                                               const struct hardware *hardware, struct error *error);
 
-/* Returns the tokens of the longest request that fits a machine, at most LIMIT_CONTEXT_TOKENS. */
+/* Returns the tokens of the longest request that fits at least one machine, at most
+ * LIMIT_CONTEXT_TOKENS. */
 uint32_t sim_hosts_context_tokens(const struct sim_hosts *hosts, const struct config *config);
 
 /* The link over which a machine writes KV to another machine. */

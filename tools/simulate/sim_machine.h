@@ -62,7 +62,7 @@ struct sim_machine_options {
     uint32_t context_tokens;
     const struct sim_machine_calls *calls;
     void *self;        /* First argument of the calls. */
-    bool use_recorded; /* Record what sim_machine_use needs. */
+    bool use_recorded; /* The machine records what sim_machine_use returns. */
     bool prefixes;     /* Requests share prefixes in the machine's prefix cache. */
     /* Probability that a drafted token is right if all drafted tokens before it are right; 0 = no
      * drafts. A draft has scheduler/speculative_tokens tokens or fewer (scheduler/drafts.h). */
@@ -115,8 +115,8 @@ enum status sim_machine_prompt(struct sim_machine *m, const struct sim_prompt *p
 /* Begins to decode the request of the reservation in `slot`. Requires that the request's KV has
  * arrived. tokens_left: tokens left to generate. */
 void sim_machine_decode(struct sim_machine *m, sched_slot slot, uint32_t tokens_left);
-/* Removes a task. Frees the task's blocks and slot, at the latest when all batches in flight that
- * contain the task have ended. */
+/* Removes a task. Frees the task's blocks and slot at once or, if batches in flight contain the
+ * task, when the last of these batches ends. */
 void sim_machine_remove(struct sim_machine *m, sched_slot slot);
 
 /* ---- KV that stays in the prefix cache ---- */

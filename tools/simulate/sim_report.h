@@ -24,12 +24,12 @@ struct sim_result {
     double transfer_s;       /* Last attempt: from its first token until all KV has arrived. */
     uint32_t prompt_machine; /* Machine of the prompt in the last attempt; UINT32_MAX = none. */
     uint32_t token_machine;  /* Machine for decoding in the last attempt; UINT32_MAX = none. */
-    uint32_t preempted;      /* Number of preemptions of the request. */
+    uint32_t preempted;      /* Preemptions, and reservations that were given up. */
     uint32_t restarted;      /* Number of restarts after a machine failed. */
     double gap_s;            /* Longest time between two consecutive tokens of the answer. */
     /* Tokens of prompt and earlier answer, computed in attempts after a restart or preemption. */
     uint64_t recomputed_tokens;
-    /* Tokens that were not computed again, because the prompt machine had their KV. */
+    /* Tokens whose KV the prompt machine had, in attempts after a restart or preemption. */
     uint64_t reused_tokens;
     uint64_t checkpoint_tokens; /* Reused tokens whose KV was in a checkpoint. */
 };
@@ -37,8 +37,8 @@ struct sim_result {
 /* The fields of type struct quantiles are over requests that are done. */
 struct sim_report {
     FILE *rows; /* The CSV file; NULL = none. */
-    /* Rows have only the four columns that the Splitwise simulator writes, and the fields queue,
-     * transfer, gap and pause stay empty. */
+    /* True: rows have only the four columns that the Splitwise simulator writes, and the fields
+     * queue, transfer, gap and pause stay empty. */
     bool splitwise_format;
     uint64_t outcomes[SIM_OUTCOMES]; /* Requests with each outcome. */
     uint64_t prompt_tokens;          /* Sum over the requests that are done. */

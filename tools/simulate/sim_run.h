@@ -78,8 +78,8 @@ enum status sim_run(const struct sim_run_options *options, struct sim_trace *tra
                     struct sim_report *report, struct sim_run_totals *out, struct error *error);
 
 /* Sets *out_j to the energy in joules that the CPUs or GPUs of all machines take while they
- * compute, with the powers of the profile; each machine has a computer of its own. Returns false
- * if a power is unknown, or if a machine has stages, which may share a computer. */
+ * compute, with the powers of the profile. Requires that each machine has a host of its own.
+ * Returns false if a power is unknown, or if a machine has stages, which may share a host. */
 bool sim_energy_j(const struct sim_hosts *hosts, const struct sim_run_totals *totals,
                   double *out_j);
 

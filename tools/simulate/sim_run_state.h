@@ -26,7 +26,7 @@
  * too long (scheduler/queue_ms). */
 enum run_request_state {
     RUN_FREE,    /* No request uses the slot. */
-    RUN_ARRIVED, /* Waits until the scheduler routes it. */
+    RUN_ARRIVED, /* Waits until the scheduler routes the request. */
     RUN_PULLING, /* KV is copied from another machine's cache to the prompt machine. */
     /* The token machine does not have the reservation yet: RESERVE is on its way, or the machine
      * loads KV from a tier. */
@@ -189,7 +189,7 @@ struct run {
     /* Cores are limited, and all machines together have more threads than cores. */
     bool cores_shared;
     uint64_t number_next; /* Number of the next request. */
-    /* Number of events in a row that were not work (no batch, no step of a request). */
+    /* Number of events since the last end of a batch or turn, or of a step of a request. */
     uint32_t quiet_events;
     uint32_t pending_count;
     /* Machines that may begin a batch after the current event. */
@@ -280,9 +280,9 @@ enum status run_cluster_open(struct run *r);
 void run_cluster_close(struct run *r);
 /* Gives the scheduler an event, at the current time, and does the scheduler's actions. */
 void run_event_apply(struct run *r, struct sched_event *event);
-/* Writes the outcome of the request's decision to the event log, and forgets the decision.
- * computed: true = the prompt is computed; false = the attempt ended before. Does nothing if there
- * is no decision. */
+/* Writes the outcome of the scheduler's decision for the request to the event log, and forgets the
+ * decision. computed: true = the prompt is computed; false = the attempt ended before. Does nothing
+ * if there is no decision. */
 void run_outcome_log(struct run *r, uint32_t slot, bool computed);
 /* Handles the scheduler's timer. */
 void run_tick(struct run *r);
@@ -391,7 +391,7 @@ void run_copies_begin(struct run *r);
 void run_copies_check(struct run *r);
 /* Call this function at the event of the request's copy: does the next step of the copy. */
 void run_copy_step_end(struct run *r, uint32_t slot);
-/* Begins to pull the KV of `tokens` tokens, full blocks, from `source` to the request's prompt
+/* Begins to pull the KV of `tokens` tokens (full blocks) from `source` to the request's prompt
  * machine. Calls run_request_send when the pull has ended or failed. */
 void run_pull_begin(struct run *r, uint32_t slot, uint32_t source, uint32_t tokens);
 /* Cancels the request's copy, if one is under way, and resets the request's struct run_copy. */

@@ -17,7 +17,7 @@
 struct sim_tier_kind {
     double bytes;       /* Size of the tier; 0 = there is no such tier. */
     double bytes_per_s; /* Rate of loads. */
-    double fixed_s;     /* Time of a load without its bytes. */
+    double fixed_s;     /* Time that each load takes besides the time for its bytes. */
 };
 
 /* Reads texts KIND:GIB:GB/S:US (--tier) into out[TIER_KIND_COUNT]. Kinds without a text stay

@@ -1,7 +1,7 @@
 /* simulate_options: the command line of `cleave simulate`, as values; simulate_options.c has each
  * option's help text. simulate_main.c reads the options once on the main thread (common/options.h).
- * Texts point into the program's arguments or are literals; NULL = not given. Nothing is owned.
- * This part opens no files. */
+ * Texts point into the program's arguments or are literals; NULL = not given. The struct owns
+ * nothing. This part opens no files. */
 #ifndef TOOLS_SIMULATE_SIMULATE_OPTIONS_H
 #define TOOLS_SIMULATE_SIMULATE_OPTIONS_H
 
@@ -30,7 +30,7 @@ struct simulate_options {
     bool json;                    /* Print the results as JSON, and the tables to standard error. */
     struct option_texts machines; /* COUNT:POOL:FILE each; none = the config's machines. */
     double acceptance;            /* Probability that a drafted token is right; 0 = no drafts. */
-    struct option_texts tiers;    /* KIND:GIB:GB/S:US each. */
+    struct option_texts tiers;    /* KIND:GIB:GB/S:US each (sim_tier.h). */
     double message_us;            /* Time of a message between gateway and machine. */
     double failure_s;             /* Mean time until a machine fails at random; 0 = never. */
     double repair_s;              /* Time until a failed machine is up again. */

@@ -6,7 +6,7 @@
  *
  * A row of a file is wrong if a field is missing or has the wrong form, if its time is before the
  * time of the previous valid row, if a length is not from 1 to TRACE_TOKENS_MAX, or if the line is
- * longer than 1 MiB or has a NUL byte. */
+ * longer than 1,048,574 bytes or has a NUL byte. */
 #ifndef TOOLS_TRACE_TRACE_H
 #define TOOLS_TRACE_TRACE_H
 
@@ -24,7 +24,7 @@ enum trace_format {
     TRACE_AUTO,      /* Find the format by the first line. */
     TRACE_AZURE,     /* TIMESTAMP (a date), ContextTokens, GeneratedTokens */
     TRACE_BURSTGPT,  /* Timestamp (s), Request tokens, Response tokens */
-    TRACE_SPLITWISE, /* arrival_timestamp (s, kept as it is), prompt_size, token_size */
+    TRACE_SPLITWISE, /* arrival_timestamp (s, see trace_row.at_s), prompt_size, token_size */
     /* JSON lines: timestamp (ms), input_length, output_length; and, if known, hash_ids, request_id,
      * block_tokens and tenant */
     TRACE_MOONCAKE,
@@ -36,8 +36,8 @@ enum trace_format {
 const char *trace_format_name(enum trace_format format);
 
 struct trace_row {
-    /* Seconds from the first row; does not decrease. TRACE_SPLITWISE and synthetic workloads: the
-     * time of the file or workload itself. */
+    /* Seconds since the first row; does not decrease. TRACE_SPLITWISE and synthetic workloads:
+     * seconds since time 0 of the file or workload. */
     double at_s;
     uint64_t id;            /* request_id; if the row has none, its index in the file. */
     uint64_t line;          /* Line of the file, from 1. */

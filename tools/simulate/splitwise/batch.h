@@ -38,8 +38,8 @@ uint32_t splitwise_task_memory(const struct splitwise_machine *m, uint32_t task)
  * prompt, 1 for a decode. */
 uint32_t splitwise_task_rows(const struct splitwise_machine *m, uint32_t task);
 
-/* Adds a task that is in no batch to m->pending, by the task's preemptions and then the arrival of
- * its request. Also adds a prompt to m->prompts, and a displaced decode to m->blocked. */
+/* Adds a task that is in no batch to m->pending, sorted by preemptions and then by the arrival of
+ * the request. Also adds a prompt to m->prompts, and a displaced decode to m->blocked. */
 void splitwise_pending_add(struct splitwise_machine *m, uint32_t task);
 /* Adds a task that may join a batch to m->waiting, which is sorted by the arrival of the requests.
  * After that, each batch that is built without the task counts as a preemption. Requires that the

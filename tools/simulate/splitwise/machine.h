@@ -7,10 +7,10 @@
  * that is not chosen for a batch counts as *preempted*; a task that was preempted preemptions_max
  * times goes first.
  *
- * Properties of the reference that no server should have: the queue of tasks is sorted on insertion
- * by a number that changes later. A decode whose prompt runs on the same machine arrives together
- * with the prompt, and cuts runs that it cannot join. The end of a transfer cuts a run of the
- * machine that sent the KV.
+ * Properties of the reference that no server should have: the place of a task in `pending` depends
+ * on its number of preemptions at insertion, which changes later. A decode whose prompt runs on the
+ * same machine arrives together with the prompt, and cuts runs that it cannot join. The end of a
+ * transfer cuts a run of the machine that sent the KV.
  *
  * splitwise.c owns the machines, calls them on one thread and passes the virtual time. This part
  * does not route requests and does not simulate transfers. */

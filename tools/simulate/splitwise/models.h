@@ -9,7 +9,7 @@
 struct splitwise_model {
     const char *name; /* As in perf_model.csv. */
     uint64_t layers;  /* Number of layers. */
-    uint64_t hidden;  /* Numbers in a row. */
+    uint64_t hidden;  /* Numbers in the activations of one token. */
     uint64_t weights_bytes;
 };
 

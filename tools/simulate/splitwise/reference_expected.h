@@ -29,7 +29,8 @@ enum status reference_expected_read(struct reference_expected *out, const char *
                                     struct error *error);
 void reference_expected_done(struct reference_expected *expected);
 
-/* Takes the row of this id. Returns NULL if there is no such row, or if it was taken before. */
+/* Takes the row of this id, which is valid until reference_expected_done. Returns NULL if there is
+ * no such row, or if the row was taken before. */
 struct expected_row *reference_expected_take(struct reference_expected *expected, uint64_t id);
 /* Returns the number of rows that were not taken. */
 static inline uint64_t reference_expected_untaken(const struct reference_expected *expected)

@@ -11,7 +11,7 @@
 #include "tools/simulate/sim_usage.h"
 #include "tools/simulate/splitwise/machine.h"
 
-/* A machine (the simulator gives each one host). */
+/* A machine, on a host of its own. */
 struct splitwise_host {
     enum pool home;                 /* Pool of the machine; POOL_MIXED for the baseline. */
     const struct cost_curve *curve; /* Times of the machine's batches; must outlive the run. */
