@@ -51,7 +51,7 @@ static enum status line_read(struct trace *trace, struct error *error)
     bool is_text = true;
     int c;
     while ((c = getc_unlocked(trace->file)) != EOF && c != '\n') {
-        if (c == 0 || length == LINE_BYTES - 2)
+        if (c == 0 || length == LINE_BYTES - 1)
             is_text = false;
         else
             line->text[length++] = (char)c;

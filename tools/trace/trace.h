@@ -6,7 +6,7 @@
  *
  * A row of a file is wrong if a field is missing or has the wrong form, if its time is before the
  * time of the previous valid row, if a length is not from 1 to TRACE_TOKENS_MAX, or if the line is
- * longer than 1,048,574 bytes or has a NUL byte. */
+ * longer than 1,048,575 bytes or has a NUL byte. */
 #ifndef TOOLS_TRACE_TRACE_H
 #define TOOLS_TRACE_TRACE_H
 
