@@ -77,7 +77,7 @@ void answer_format_find(const char *tools, const char *reasoning, const char *te
 
 const char *answer_marker_text(enum answer_marker marker); /* Returns a text such as "<think>". */
 
-/* Whether, at the end of the prompt, the reasoning is still to begin, has begun or has ended. */
+/* Where the answer begins: before, inside or after the reasoning. */
 enum answer_begin {
     ANSWER_BEGINS,                 /* The prompt ends with no marker of reasoning. */
     ANSWER_BEGINS_IN_REASONING,    /* The prompt opens the reasoning. */
