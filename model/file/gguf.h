@@ -16,8 +16,8 @@
 
 struct gguf;
 
-/* Maps the file at `path` and, if it is the first of several files of a model, the other files. The
- * caller closes *out with gguf_close. Returns ST_NOT_FOUND if there is no such file, ST_IO if a
+/* Maps the file at `path`. If the file is the first of several files of a model, maps all of them.
+ * The caller closes *out with gguf_close. Returns ST_NOT_FOUND if there is no such file, ST_IO if a
  * file cannot be read, ST_INVALID if a file is malformed, one of the other files is missing or
  * `path` is one of the other files, ST_UNSUPPORTED if a version or a tensor's type is not
  * supported, or ST_NO_MEMORY. */

@@ -31,7 +31,8 @@ enum model_key {
     KEY_ROPE_SHARE,      /* Share of a head's dimensions that is rotated. */
     KEY_ROPE_BASE,       /* Base of the rotary embedding. */
     KEY_ROPE_BASE_LOCAL, /* Base in layers with an attention window. */
-    KEY_LOCAL_PERIOD,    /* Each layer whose number, from 1, is a multiple of this has no window. */
+    /* Layers whose number (counted from 1) is a multiple of this value have no window. */
+    KEY_LOCAL_PERIOD,
     KEY_ROPE_SCALING,    /* Name of the scaling; enum model_rope_kind explains the kinds. */
     KEY_ROPE_FACTOR,     /* model_rope_scaling.factor, or the factor of linear scaling. */
     KEY_ROPE_FACTOR_OLD, /* KEY_ROPE_FACTOR in older GGUF files. */
@@ -57,7 +58,9 @@ enum model_key {
     KEY_SHARED_FFN,         /* Feed-forward length of all shared experts together. */
     KEY_EXPERTS_SCALE,      /* Factor of the weights of a row's experts. */
     KEY_EXPERTS_NORM,       /* Whether the weights of a row's experts are divided by their sum. */
-    KEY_EXPERTS_GATING,     /* GGUF: a number, 1 = softmax, 2 = sigmoid; config.json: a text. */
+    /* Function that makes the experts' weights from the router's product. GGUF files have a number
+     * (1 = softmax, 2 = sigmoid), config.json a text. */
+    KEY_EXPERTS_GATING,
     KEY_EXPERTS_METHOD,     /* Name of the method by which a row chooses experts. */
     KEY_EXPERT_GROUPS,      /* compute_routing.groups. */
     KEY_EXPERT_GROUPS_USED, /* compute_routing.groups_used. */

@@ -48,8 +48,8 @@ uint32_t model_file_adapter_count(const struct model_file *file);
 const struct adapter *model_file_adapter(const struct model_file *file, uint32_t index);
 const char *model_file_adapter_name(const struct model_file *file, uint32_t index);
 
-/* Returns a digest of the metadata, the tensor tables, the tensor data and the adapters, which
- * `file` owns. Of large tensor data, only a part is read (content_hash.h). */
+/* Returns a digest of the metadata, the tensor tables, the tensor data and the adapters. `file`
+ * owns the digest. Of large tensor data, only a part is read (content_hash.h). */
 const struct digest *model_file_digest(struct model_file *file);
 /* Returns the first 64 bits of a digest of the metadata, the tensor tables and the adapters. The
  * function reads the adapters' files, but no tensor data of the model. */

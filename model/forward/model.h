@@ -138,12 +138,13 @@ void forward_logits(struct forward *f, const uint32_t *rows, uint32_t count,
 
 /* Writes the final vector of a row of the last batch to out[0..hidden). The final vector is the row
  * after the norm that follows the last layer, times model_hyper.logit_scale. Requires the model's
- * last layer, and a row of logits_rows or a batch with all_rows. A rank may call it alone. */
+ * last layer, and a row of logits_rows or a batch with all_rows. One rank alone may call the
+ * function. */
 void forward_final_vector(struct forward *f, uint32_t row, float *out);
 
 /* Adds the final vectors of rows [first_row, first_row + count) of the last batch to
  * sum[0..hidden), as fixed-point numbers (POOLING_ONE in common/pooling.h). Requires the model's
- * last layer and a batch with all_rows. A rank may call it alone. */
+ * last layer and a batch with all_rows. One rank alone may call the function. */
 void forward_pool(struct forward *f, uint32_t first_row, uint32_t count, int64_t *sum);
 
 #endif

@@ -131,7 +131,7 @@ _Noreturn void run_fail(struct run *r, enum status status, const char *format, .
     __attribute__((format(printf, 3, 4)));
 /* Returns memory of the arena, 16-byte aligned and not zeroed. Fails beyond the arena's limit. */
 void *run_alloc(struct run *r, size_t bytes);
-/* Counts this many steps; fails if the run has no steps left. */
+/* Counts `steps` steps; fails if fewer steps are left. */
 void run_step(struct run *r, uint64_t steps);
 /* Begins a function that may call itself: counts a step, and fails if calls are too deep. */
 void run_enter(struct run *r);

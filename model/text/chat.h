@@ -24,7 +24,8 @@ struct chat_request {
     json_t *tools;               /* List of the tools that the model may call; NULL = none. */
     json_t *documents;           /* List of documents, for templates that use them; NULL = none. */
     json_t *variables;           /* Object with more variables of the template; NULL = none. */
-    json_t *template_text;       /* String: the request's own template; NULL = the opened one. */
+    /* String: the request's own template; NULL = the template of the struct chat_template. */
+    json_t *template_text;
     bool add_generation_prompt;  /* The prompt ends with the beginning of an answer. */
     bool continue_final_message; /* The prompt ends with the text of the last message. */
     time_t now;                  /* Time for templates that write the date. */
@@ -36,8 +37,9 @@ struct chat_request {
  * not use `file` after the call.
  *
  * Returns the errors of model_file_vocabulary; the errors of template_compile for `replacement`;
- * ST_NO_MEMORY. If the model has no template that compiles, the function returns ST_OK, and
- * chat_render returns ST_UNSUPPORTED with the reason for requests without template_text. */
+ * ST_NO_MEMORY. If the model has no template, or one of the model's two templates does not compile,
+ * the function returns ST_OK, and chat_render returns ST_UNSUPPORTED with the reason for requests
+ * without template_text. */
 enum status chat_template_open(struct model_file *file, const char *replacement,
                                struct chat_template **out, struct error *error);
 void chat_template_close(struct chat_template *c); /* NULL is fine. */

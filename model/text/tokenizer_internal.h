@@ -208,7 +208,7 @@ struct normalizer {
     struct vocabulary_step steps[VOCABULARY_STEPS_MAX]; /* The normalizer owns their texts. */
     uint32_t step_count;
     struct charsmap charsmap; /* The table of a step STEP_CHARSMAP. */
-    size_t shrink;            /* A text becomes at most this many times shorter; 0 = no limit. */
+    size_t shrink;            /* A text becomes at most `shrink` times shorter; 0 = no limit. */
 };
 
 /* Copies the steps of `v` to *n, which must be all zeros. Returns ST_NO_MEMORY, or ST_INVALID if a
@@ -341,7 +341,7 @@ struct tokenizer {
     struct splitter *splitter; /* NULL = a kind other than VOCABULARY_BYTES. */
     size_t word_bytes_max;     /* Bytes of the longest normal token. */
     size_t token_bytes_max;    /* Most bytes of a text that one token stands for. */
-    bool in_token[256];        /* Encoding never leaves out this byte. */
+    bool in_token[256];        /* By byte: encoding never leaves out the byte. */
     uint32_t bos;              /* TOKENIZER_NO_TOKEN = none. */
     uint32_t eos;              /* TOKENIZER_NO_TOKEN = none. */
     bool add_bos;              /* Texts begin with BOS. */
