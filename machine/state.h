@@ -1,10 +1,10 @@
 /* machine_state: the structs and functions that the files of a machine share. machine.c: event loop
- * and stop. open.c: opening and closing. peers.c: connections and messages. gateways.c: several
- * gateways. prefixes.c: reports of the prefix cache. held.c: requests whose constraint or stored KV
- * is awaited. tiers.c, tier_*.c: stored KV. targets.c: KV to other machines. batch.c: from the
- * scheduler through the executor to the request tables. draft.c: the draft model. Everything runs
- * on the machine's event loop thread, without locks. The header is for the files of machine/ and
- * for tests. */
+ * and stop. open.c: opening and closing. peers.c: connections and messages. gateways.c: the
+ * connected gateways. prefixes.c: reports of the prefix cache. held.c: requests that wait for their
+ * constraint or their stored KV. tiers.c, tier_*.c: stored KV. targets.c: KV to and from other
+ * machines. batch.c: batches, from the scheduler through the executor to the request tables.
+ * draft.c: the draft model. Everything runs on the machine's event loop thread, without locks. The
+ * header is for the files of machine/ and for tests. */
 #ifndef MACHINE_STATE_H
 #define MACHINE_STATE_H
 
@@ -197,8 +197,8 @@ void machine_gateway_shutdown(struct machine *m, const struct transport_peer *pe
 /* Stops a machine that leaves, if all connected gateways have sent SHUTDOWN and no prompt is left,
  * or if leave_by_us has passed. */
 void machine_leave_turn(struct machine *m);
-/* Adds prompt tokens and answers to the demand of the gateway, which was added, and of the
- * machine. */
+/* Adds prompt tokens and answers to the demand of the gateway and of the machine. Requires that the
+ * gateway was added. */
 void machine_gateway_demand_add(struct machine *m, const struct transport_peer *peer,
                                 uint32_t prompt_tokens, uint32_t answers);
 /* Sends STATS, and LOADS if there are stages, to all gateways. Sends ABOUT to each gateway once,
@@ -239,7 +239,7 @@ void machine_load_leave(struct machine_load *load);
 /* Takes the tiers' results. Returns true if machine_load_ended may now return true for loads for
  * which it returned false before. */
 bool machine_tiers_turn(struct machine *m);
-/* executor_calls.kv_copied. */
+/* Implements executor_calls.kv_copied. */
 void machine_tiers_copied(void *self, uint32_t slot, enum status status);
 /* Returns when machine_tiers_turn must be called at the latest; INT64_MAX = no limit. */
 int64_t machine_tiers_due_us(const struct machine *m);
@@ -329,9 +329,9 @@ bool machine_batch_in_flight(const struct machine *m);
 /* Returns the length of the turn of a batch on cores that machines share, in microseconds. prompts:
  * the batch contains prompt chunks. */
 uint32_t machine_turn_us(const struct machine *m, bool prompts);
-/* executor_calls.batch_done. */
+/* Implements executor_calls.batch_done. */
 void machine_batch_done(void *self, uint32_t slot);
-/* executor_calls.layers_computed. */
+/* Implements executor_calls.layers_computed. */
 void machine_batch_layers(void *self, uint32_t layers);
 
 #endif

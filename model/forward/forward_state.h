@@ -104,7 +104,7 @@ struct forward {
      * [hidden] a row. NULL = the host reads the device's memory, or there is no last layer. */
     float *host_norm, *host_row;
     bool logits_stay;           /* forward_batch.logits_stay of the last batch. */
-    uint32_t scored_rows;       /* Rows of the last batch that forward_logits may use. */
+    uint32_t scored_rows;       /* Rows that forward_logits and forward_pool may use. */
     uint32_t groups_max;        /* Layer groups for which lanes have sequences. */
     struct layer_groups groups; /* Layer groups of the last batch's KV. */
     uint32_t lane_count;

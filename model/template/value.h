@@ -6,7 +6,7 @@
  * Errors: a function that takes a struct run may call run_fail, which ends the rendering or the
  * compilation (longjmp) and does not return.
  *
- * Marks: each byte of a string has a mark; 1 = the byte comes from the input
+ * Marks: each byte of a string has a mark; 1 = the byte comes from a string of the input
  * (template_output.inputs), or was added by escaping, JSON or `%`. Functions that copy bytes keep
  * the marks of the bytes. */
 #ifndef MODEL_TEMPLATE_VALUE_H

@@ -51,8 +51,8 @@ const char *chat_template_text(const struct chat_template *c, size_t *bytes_out)
 struct chat_text {
     char *text;   /* NUL-terminated. */
     size_t bytes; /* Bytes of `text` without the NUL. */
-    /* [content_count] ranges of `text` that come from the request, except the usual roles, in
-     * ascending order, without overlaps. */
+    /* [content_count] ranges of `text` that come from strings of the request, except the usual
+     * roles, in ascending order, without overlaps. */
     struct tokenizer_range *contents;
     size_t content_count;
     bool begins_with_bos; /* The template wrote the text of the token BOS first. */

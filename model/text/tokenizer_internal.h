@@ -21,8 +21,8 @@ struct text_slot {
     uint32_t id; /* Number of the text + 1; 0 = the slot is empty. */
     union {
         struct {
-            /* Bytes of a short text; 255 = a longer text, whose hash is words[1], and whose size is
-             * words[2]. */
+            /* Bytes of a short text; 255 = a longer text: words[1] has the upper half of its hash,
+             * words[2] its size. */
             uint8_t bytes;
             char text[TEXT_SLOT_BYTES];
         };
@@ -322,7 +322,8 @@ enum status spm_encode(const struct tokenizer *t, const char *word, size_t bytes
 enum status characters_encode(const struct tokenizer *t, const char *word, size_t bytes,
                               struct bpe_workspace *space, uint32_t *ids_out, size_t *count_out);
 
-/* Sets t->lengths and t->unknown_score. Requires that pieces, flags and long_scores are set. */
+/* Sets t->lengths and t->unknown_score. Requires that pieces, flags, long_scores and short_sums are
+ * set. */
 void unigram_open(struct tokenizer *t);
 /* Encodes one word with the unigram model. */
 enum status unigram_encode(const struct tokenizer *t, const char *word, size_t bytes,
