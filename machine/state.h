@@ -154,10 +154,10 @@ struct machine {
     int64_t energy_due_us;
     /* When to call executor_ops.progress again at the latest; INT64_MAX = no limit. */
     int64_t executor_due_us;
-    bool leaving;        /* machine_leave was called. */
-    int64_t leave_by_us; /* While leaving: when the machine stops at the latest. */
-    bool stopping;       /* machine_stop was called. */
-    int64_t stop_by_us;  /* While stopping: when the machine stops waiting for transfers. */
+    bool leaving;               /* machine_leave was called. */
+    int64_t leave_by_us;        /* While leaving: when the machine stops at the latest. */
+    bool stopping;              /* machine_stop was called. */
+    int64_t stop_by_us;         /* While stopping: when the machine stops waiting for transfers. */
     struct message_stats stats; /* Counters of batches, their rows and their time. */
 };
 
@@ -215,7 +215,8 @@ bool machine_held_take(struct machine *m, struct transport_peer *gateway,
                        const struct message *message, const uint8_t *data, size_t bytes);
 /* Calls machine_tiers_turn, and handles the held messages that can be handled now. */
 void machine_held_turn(struct machine *m);
-/* Forgets the held messages of a request; request NULL = of all requests of the gateway. */
+/* Forgets the held messages of a request. request NULL = forgets the held messages of all requests
+ * of the gateway. */
 void machine_held_cancel(struct machine *m, const struct message_request *request,
                          const struct transport_peer *gateway);
 void machine_held_close(struct machine *m); /* Forgets all held messages. */
@@ -232,7 +233,7 @@ int machine_tiers_fd(const struct machine *m); /* -1 = none. */
  * machine_load_leave once for the result. Returns NULL if nothing is loaded. */
 struct machine_load *machine_load_begin(struct machine *m, uint64_t salt, const uint32_t *tokens,
                                         uint32_t token_count);
-/* Returns true if the request need not wait any longer. NULL is fine. */
+/* Returns true if the request no longer waits for the load. NULL is fine. */
 bool machine_load_ended(const struct machine_load *load);
 /* The request no longer needs the load, which then ends early. NULL is fine. */
 void machine_load_leave(struct machine_load *load);
@@ -264,10 +265,11 @@ int machine_draft_fd(const struct machine *m); /* -1 = none. */
 /* Starts the draft model's next job, if it has one. Returns true while a job runs: the caller then
  * starts no batch. Requires that no batch is in flight. */
 bool machine_draft_turn(struct machine *m);
-/* Lets the draft model compute tokens that it has not computed yet (token_drafts.h). Call this
- * function when the machine's batches have been started, or when there was none to start. */
+/* Allows the draft model's next job to catch up (token_drafts.h): to compute tokens of contexts that
+ * the draft model has not computed yet. Call this function after the machine has started its
+ * batches, or had none to start. */
 void machine_draft_catch_up_allow(struct machine *m);
-/* If the draft model's job is done, hands the tokens that it has generated to the token pool. */
+/* If the draft model's job is done, hands the generated tokens to the token pool. */
 void machine_draft_progress(struct machine *m);
 
 /* peers.c */

@@ -70,7 +70,8 @@ struct answer_format {
 };
 
 /* Stores the format of a model. `tools` and `reasoning` are names from the config, such as "none",
- * "hermes" or "think"; "auto" = found from the text of the chat template. */
+ * "hermes" or "think"; "auto" = found from the text of the chat template. control_markers is found
+ * from the tokens of `tokenizer`. */
 void answer_format_find(const char *tools, const char *reasoning, const char *template_text,
                         size_t template_bytes, const struct tokenizer *tokenizer,
                         struct answer_format *out);

@@ -90,10 +90,10 @@ enum model_key {
  * "config.json/num_hidden_layers", for the text of an error. Returns `out`. */
 const char *key_name(const struct model_file *file, enum model_key key, char out[KEY_NAME_BYTES]);
 
-/* The four functions read the value of a key. They return ST_NOT_FOUND if the file does not have
- * the key or the value in config.json is null, and ST_INVALID if the value's type does not fit;
- * key_u32 accepts whole numbers from 0 to UINT32_MAX. *out is written only on success. A text is
- * valid until the file is closed. */
+/* The next four functions read the value of a key. They return ST_NOT_FOUND if the file does not
+ * have the key or the value in config.json is null, and ST_INVALID if the value's type does not
+ * fit; key_u32 accepts whole numbers from 0 to UINT32_MAX. *out is written only on success. A text
+ * is valid until the file is closed. */
 enum status key_u32(const struct model_file *file, enum model_key key, uint32_t *out,
                     struct error *error);
 enum status key_f32(const struct model_file *file, enum model_key key, float *out,

@@ -21,9 +21,9 @@ struct chat_template;
 struct chat_request {
     /* List of objects with `role` and `content`: a text, a list of parts, or null. */
     json_t *messages;
-    json_t *tools;               /* List of the tools that the model may call; NULL = none. */
-    json_t *documents;           /* List of documents, for templates that use them; NULL = none. */
-    json_t *variables;           /* Object with more variables of the template; NULL = none. */
+    json_t *tools;     /* List of the tools that the model may call; NULL = none. */
+    json_t *documents; /* List of documents, for templates that use them; NULL = none. */
+    json_t *variables; /* Object with more variables of the template; NULL = none. */
     /* String: the request's own template; NULL = the template of the struct chat_template. */
     json_t *template_text;
     bool add_generation_prompt;  /* The prompt ends with the beginning of an answer. */
