@@ -265,8 +265,8 @@ int machine_draft_fd(const struct machine *m); /* -1 = none. */
 /* Starts the draft model's next job, if it has one. Returns true while a job runs: the caller then
  * starts no batch. Requires that no batch is in flight. */
 bool machine_draft_turn(struct machine *m);
-/* Allows the draft model's next job to catch up (token_drafts.h): to compute tokens of contexts that
- * the draft model has not computed yet. Call this function after the machine has started its
+/* Allows the draft model's next job to catch up (token_drafts.h): to compute tokens of contexts
+ * that the draft model has not computed yet. Call this function after the machine has started its
  * batches, or had none to start. */
 void machine_draft_catch_up_allow(struct machine *m);
 /* If the draft model's job is done, hands the generated tokens to the token pool. */
