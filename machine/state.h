@@ -1,10 +1,10 @@
 /* machine_state: the structs and functions that the files of a machine share. machine.c: event loop
- * and stop. open.c: opening and closing. peers.c: connections and messages. gateways.c: several
- * gateways. prefixes.c: reports of the prefix cache. held.c: requests whose constraint or stored KV
- * is awaited. tiers.c, tier_*.c: stored KV. targets.c: KV to other machines. batch.c: from the
- * scheduler through the executor to the request tables. draft.c: the draft model. Everything runs
- * on the machine's event loop thread, without locks. The header is for the files of machine/ and
- * for tests. */
+ * and stop. open.c: opening and closing. peers.c: connections and messages. gateways.c: the
+ * connected gateways. prefixes.c: reports of the prefix cache. held.c: requests that wait for their
+ * constraint or their stored KV. tiers.c, tier_*.c: stored KV. targets.c: KV to and from other
+ * machines. batch.c: batches, from the scheduler through the executor to the request tables.
+ * draft.c: the draft model. Everything runs on the machine's event loop thread, without locks. The
+ * header is for the files of machine/ and for tests. */
 #ifndef MACHINE_STATE_H
 #define MACHINE_STATE_H
 
@@ -23,9 +23,10 @@
 
 #define MACHINE_GATEWAYS_MAX 8 /* Gateways that may be connected at the same time. */
 
-/* Demand: of one gateway since it connected, or of all gateways since the machine started. */
+/* Work that one gateway has asked for since it connected, or that all gateways have asked for since
+ * the machine started. */
 struct machine_demand {
-    uint64_t prompt_tokens; /* Tokens of all PREFILLs, except PREFILLs that only copy KV. */
+    uint64_t prompt_tokens; /* Prompt tokens of all PREFILLs, except PREFILLs that copy KV. */
     uint64_t answers;       /* Number of all RESERVEs, except RESERVEs for a copy of KV. */
 };
 
@@ -73,30 +74,32 @@ struct machine_batch {
     int64_t started_us;                 /* When the batch was started. */
     uint64_t fill_us;                   /* Time to make the job, with the masks of constraints. */
     bool has_prompts;                   /* The batch contains prompt chunks. */
-    uint32_t *token_ids;                /* [rows_max] */
-    struct compute_sequence *sequences; /* [sequences_max] */
-    struct engine_sample *samples;      /* [sequences_max] */
+    uint32_t *token_ids;                /* [rows_max]: id of each row's token. */
+    struct compute_sequence *sequences; /* [sequences_max]: rows and block table of each item. */
+    struct engine_sample *samples;      /* [sequences_max]: tokens that the executor samples. */
     struct machine_pick *picks;         /* [sequences_max], in the order of the items. */
     uint32_t pick_count;
-    size_t mask_bytes; /* Bytes of all masks together. */
+    size_t mask_bytes; /* Bytes of the batch's masks of constraints, all together. */
     /* [sequences_max × machine_draft_final_floats]: final vectors of the rows of the picks; NULL =
      * no draft layer. */
     float *finals;
     struct engine_score *scores; /* [sequences_max]; score i belongs to item score_items[i]. */
     uint32_t *score_items;
-    struct sampled *score_results;    /* [rows_max] */
-    struct engine_pooled *pooled;     /* [sequences_max] */
+    struct sampled *score_results;    /* [rows_max]: results of `scores`, by row. */
+    struct engine_pooled *pooled;     /* [sequences_max]: rows of texts that get an embedding. */
     const struct sampling **sampling; /* [sequences_max]: sampling rules of each item. */
     uint32_t *output_limits;          /* [sequences_max]: most tokens of each item's answer. */
     uint32_t *indices; /* [sequences_max]: index in the answer of the token that each item gives. */
     uint32_t *request_slots; /* [sequences_max]: slot of each item in the request tables. */
-    kv_owner_id *owners;     /* [sequences_max]: differs between successive requests of a slot. */
+    /* [sequences_max]: owner of each item's blocks. Successive requests of a slot have different
+     * owners. */
+    kv_owner_id *owners;
     struct prompt_push *pushes; /* [sequences_max]: KV of each item that the stages push. */
 };
 
 struct machine {
     struct machine_options options;
-    const struct config_machine *config_entry;
+    const struct config_machine *config_entry; /* The machine's entry in the config. */
     struct model_file *file; /* The model's file, while the machine opens; then NULL. */
     struct machine_shape shape;
     struct kv_arena arena;           /* Copy of shape.arena. */
@@ -104,21 +107,21 @@ struct machine {
     struct sched_paths prompt_paths; /* Gives the path of the next prompt. */
     struct sched_paths token_paths;  /* Gives the path of the next reservation. */
     struct transport *transport;
-    struct energy energy;              /* Of this computer's CPUs, or of the machine's GPU. */
+    struct energy energy;              /* Energy used by the host's CPUs, or the machine's GPU. */
     struct kv_pool *kv;                /* The block pool. */
-    struct kv_prefix *prefix;          /* NULL = off. */
-    struct machine_prefixes *prefixes; /* NULL = off. */
-    struct machine_tiers *tiers;       /* NULL = off. */
+    struct kv_prefix *prefix;          /* The prefix cache; NULL = off. */
+    struct machine_prefixes *prefixes; /* Reports of the prefix cache; NULL = off. */
+    struct machine_tiers *tiers;       /* Stored KV; NULL = off. */
     struct machine_draft *draft;       /* NULL = there is no draft model. */
     struct grammar_cache *grammars;    /* Compiled constraints of answers. */
     /* Messages RESERVE and PREFILL that wait for their constraint or their KV, in the order of
      * arrival. */
     struct machine_held *held_messages;
-    size_t held_bytes; /* Memory of `held_messages`. */
+    size_t held_bytes; /* Bytes of the encoded messages in `held_messages`. */
     struct sched_machine *sched;
     struct sched_pace pace;               /* Compute times, from the batches so far. */
     struct sched_drafts drafts;           /* Times of steps, from the batches so far. */
-    struct sched_pace_limits pace_limits; /* The limits in effect. */
+    struct sched_pace_limits pace_limits; /* Limits of prompt tokens in a batch, in effect now. */
     uint32_t prompt_turn_us;              /* Length of the turn of the latest batch with prompts. */
     struct prompt_links *links;
     struct prompt_pool *prompt_pool; /* Requests whose prompts this machine computes. */
@@ -134,7 +137,8 @@ struct machine {
     uint32_t gateway_count;
     struct machine_gateway gateways[MACHINE_GATEWAYS_MAX];
     struct machine_demand demand; /* Demand of all gateways. */
-    enum pool home_pool;  /* The home pool with the highest serial; at first the config's. */
+    /* The home pool of the ROLE with the highest serial; at first the home pool of the config. */
+    enum pool home_pool;
     uint64_t home_serial; /* Serial of home_pool (message_role.serial); 0 = from the config. */
     struct doomed doomed; /* Peers to disconnect at the end of the iteration. */
     struct refusals refusals;
@@ -150,14 +154,16 @@ struct machine {
     int64_t energy_due_us;
     /* When to call executor_ops.progress again at the latest; INT64_MAX = no limit. */
     int64_t executor_due_us;
-    bool leaving;        /* machine_leave was called. */
-    int64_t leave_by_us; /* While leaving: when the machine stops at the latest. */
-    bool stopping;
+    bool leaving;               /* machine_leave was called. */
+    int64_t leave_by_us;        /* While leaving: when the machine stops at the latest. */
+    bool stopping;              /* machine_stop was called. */
     int64_t stop_by_us;         /* While stopping: when the machine stops waiting for transfers. */
     struct message_stats stats; /* Counters of batches, their rows and their time. */
 };
 
 /* batch.c; open.c calls these functions. */
+/* Allocates `batches` and sets batch_count. The caller calls machine_batch_close also after an
+ * error. */
 enum status machine_batch_open(struct machine *m);
 /* Frees the memory of the batches. Requires that no batch is in flight. */
 void machine_batch_close(struct machine *m);
@@ -191,8 +197,8 @@ void machine_gateway_shutdown(struct machine *m, const struct transport_peer *pe
 /* Stops a machine that leaves, if all connected gateways have sent SHUTDOWN and no prompt is left,
  * or if leave_by_us has passed. */
 void machine_leave_turn(struct machine *m);
-/* Adds prompt tokens and answers to the demand of the gateway, which was added, and of the
- * machine. */
+/* Adds prompt tokens and answers to the demand of the gateway and of the machine. Requires that the
+ * gateway was added. */
 void machine_gateway_demand_add(struct machine *m, const struct transport_peer *peer,
                                 uint32_t prompt_tokens, uint32_t answers);
 /* Sends STATS, and LOADS if there are stages, to all gateways. Sends ABOUT to each gateway once,
@@ -203,13 +209,14 @@ void machine_gateways_report(struct machine *m, const struct message_stats *stat
 /* Holds back a RESERVE or PREFILL of a gateway until the request's constraint is compiled and its
  * stored KV is loaded. The wait for stored KV ends after kv/tiers/wait_ms at the latest. `data` is
  * the encoded message. Returns false if the caller must handle the message now. All held messages
- * have at most 64 MiB. Without memory for a message, a request whose constraint is not compiled is
- * refused, and any other message is not held. */
+ * together have at most 64 MiB. If a message does not fit or memory is short, a request whose
+ * constraint is not compiled is refused (returns true), and any other message is not held. */
 bool machine_held_take(struct machine *m, struct transport_peer *gateway,
                        const struct message *message, const uint8_t *data, size_t bytes);
-/* Handles the held messages that can be handled now. */
+/* Calls machine_tiers_turn, and handles the held messages that can be handled now. */
 void machine_held_turn(struct machine *m);
-/* Forgets the held messages of a request; request NULL = of all requests of the gateway. */
+/* Forgets the held messages of a request. request NULL = forgets the held messages of all requests
+ * of the gateway. */
 void machine_held_cancel(struct machine *m, const struct message_request *request,
                          const struct transport_peer *gateway);
 void machine_held_close(struct machine *m); /* Forgets all held messages. */
@@ -221,19 +228,19 @@ enum status machine_tiers_open(struct machine *m, struct error *error);
  * cache is still open. */
 void machine_tiers_close(struct machine *m);
 int machine_tiers_fd(const struct machine *m); /* -1 = none. */
-/* Begins to load KV of the tokens (`salt`: salt of their chain in the prefix cache) into the prefix
- * cache, if a tier may have KV that the cache does not have. The caller then calls
- * machine_load_leave once. Returns NULL if nothing is loaded. */
+/* Begins to load KV of the tokens into the prefix cache, if a tier may have KV that the cache does
+ * not have. salt: salt of the tokens' chain in the prefix cache. The caller calls
+ * machine_load_leave once for the result. Returns NULL if nothing is loaded. */
 struct machine_load *machine_load_begin(struct machine *m, uint64_t salt, const uint32_t *tokens,
                                         uint32_t token_count);
-/* Returns true if the request need not wait any longer. NULL is fine. */
+/* Returns true if the request no longer waits for the load. NULL is fine. */
 bool machine_load_ended(const struct machine_load *load);
 /* The request no longer needs the load, which then ends early. NULL is fine. */
 void machine_load_leave(struct machine_load *load);
 /* Takes the tiers' results. Returns true if machine_load_ended may now return true for loads for
  * which it returned false before. */
 bool machine_tiers_turn(struct machine *m);
-/* executor_calls.kv_copied. */
+/* Implements executor_calls.kv_copied. */
 void machine_tiers_copied(void *self, uint32_t slot, enum status status);
 /* Returns when machine_tiers_turn must be called at the latest; INT64_MAX = no limit. */
 int64_t machine_tiers_due_us(const struct machine *m);
@@ -258,17 +265,18 @@ int machine_draft_fd(const struct machine *m); /* -1 = none. */
 /* Starts the draft model's next job, if it has one. Returns true while a job runs: the caller then
  * starts no batch. Requires that no batch is in flight. */
 bool machine_draft_turn(struct machine *m);
-/* Lets the draft model compute tokens that it has not computed yet (token_drafts.h). Call this
- * function when the machine's batches have been started, or when there was none to start. */
+/* Allows the draft model's next job to catch up (token_drafts.h): to compute tokens of contexts
+ * that the draft model has not computed yet. Call this function after the machine has started its
+ * batches, or had none to start. */
 void machine_draft_catch_up_allow(struct machine *m);
-/* If the draft model's job is done, hands the tokens that it has generated to the token pool. */
+/* If the draft model's job is done, hands the generated tokens to the token pool. */
 void machine_draft_progress(struct machine *m);
 
 /* peers.c */
 /* Handles a decoded message of a gateway. */
 void machine_gateway_message(struct machine *m, struct transport_peer *peer,
                              const struct message *message);
-/* Sends FAILED with the status and the text "machine NAME `text`". */
+/* Refuses a request: sends FAILED with the status and the text "machine NAME `text`". */
 void machine_request_refuse(struct machine *m, struct transport_peer *gateway,
                             const struct message_request *request, enum status status,
                             const char *text);
@@ -279,7 +287,7 @@ struct prompt_pool_calls machine_prompt_calls(void);
 /* Returns the functions that token_pool calls. */
 struct token_pool_calls machine_token_calls(const struct machine *m);
 /* Encodes and queues a message. If the peer's queue is full, the peer is put into `doomed`. If the
- * message cannot be encoded, the function only logs this. */
+ * message cannot be encoded or is too large, the function only logs this. */
 void machine_send(void *self, struct transport_peer *peer, const struct message *message);
 /* Disconnects the peers in `doomed`. Must not be called from a callback of the transport. */
 void machine_peers_drop(struct machine *m);
@@ -312,8 +320,9 @@ void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32
 /* Sends STAGES to a machine that writes KV: which processes of this machine have which layers. */
 void machine_layout_send(struct machine *m, struct transport_peer *writer);
 
-/* batch.c. Gives memory to requests that wait for it, and starts the batches that the executor can
- * take. */
+/* batch.c. Gives KV memory to waiting requests. Then starts the next job of the draft model, or the
+ * batches that the executor can take. If machines may be waiting for each other in a circle, gives
+ * up one request (token_pool_deadlock_break). */
 void machine_batch_start(struct machine *m);
 /* If a prompt in a batch was stopped since the previous call: ends the oldest batch of each path
  * early, if all its items are stopped prompts and the executor can do so. */
@@ -322,9 +331,9 @@ bool machine_batch_in_flight(const struct machine *m);
 /* Returns the length of the turn of a batch on cores that machines share, in microseconds. prompts:
  * the batch contains prompt chunks. */
 uint32_t machine_turn_us(const struct machine *m, bool prompts);
-/* executor_calls.batch_done. */
+/* Implements executor_calls.batch_done. */
 void machine_batch_done(void *self, uint32_t slot);
-/* executor_calls.layers_computed. */
+/* Implements executor_calls.layers_computed. */
 void machine_batch_layers(void *self, uint32_t layers);
 
 #endif

@@ -13,8 +13,9 @@
 #include "scheduler/tier_loads.h"
 #include "transport/message_tier.h"
 
-/* All loads together use at most 1 / TIERS_BLOCKS_DIVISOR of the machine's blocks, and so do all
- * stores together. A load without other loads, or a store without other stores, may use more. */
+/* All loads together use at most 1 / TIERS_BLOCKS_DIVISOR of the machine's blocks. The same limit
+ * holds for all stores together. A load without other loads, or a store without other stores, may
+ * use more. */
 #define TIERS_BLOCKS_DIVISOR 2
 
 struct tier_store; /* See tier_stores.c. */
@@ -30,7 +31,7 @@ struct machine_tiers {
     struct tiers *tiers;
     uint32_t count;                              /* Number of tiers. */
     struct message_tier counts[TIER_KIND_COUNT]; /* [count]; only the counters are used. */
-    struct sched_tier_loads loads_measured[TIER_KIND_COUNT]; /* [count] */
+    struct sched_tier_loads loads_measured[TIER_KIND_COUNT]; /* [count]: times of loads so far. */
     uint64_t load_number;                                    /* Number of loads so far. */
     uint32_t load_blocks;                                    /* Blocks that loads have taken. */
     uint32_t store_blocks;                                   /* Blocks that stores read. */
@@ -40,8 +41,8 @@ struct machine_tiers {
     bool load_is_adding; /* A load is adding its spans to the prefix cache. */
     bool closing;        /* machine_tiers_close was called. */
 
-    /* Spans of a slot; 0 = there is no staging memory, and the tiers use the machine's KV
-     * memory. */
+    /* Spans for which a slot has room; 0 = there is no staging memory, and the tiers use the
+     * machine's KV memory. */
     uint32_t slot_spans;
     struct tier_slot slots[STAGING_SLOTS];
     /* The ids of each slot's blocks, in the order of staging_slot_blocks. */
@@ -64,8 +65,8 @@ static inline uint64_t tiers_record_bytes(const struct machine *m)
 /* The callback of kv_prefix_added_set; `self` is the struct machine_tiers. Begins to store the
  * chain of `spans` spans that has entered the prefix cache. */
 void tier_stores_added(void *self, uint64_t salt, const uint32_t *tokens, uint32_t spans);
-/* Lets the oldest store that waits for a slot try again. Cancels all stores if requests wait and
- * memory is short. */
+/* Lets the oldest store that waits for a slot try to take the slot. Cancels all stores if requests
+ * wait and memory is short. */
 void tier_stores_turn(struct machine_tiers *t);
 /* Called when the KV of the store's slot is in the staging memory, or could not be copied. */
 void tier_store_fetched(struct tier_store *store, enum status status);
@@ -79,7 +80,7 @@ void tier_stores_close(struct machine_tiers *t);
 /* Returns the least number of tokens whose KV is loaded from the tier in one load;
  * SCHED_TIER_LOADS_NEVER = no KV is loaded. */
 uint32_t tier_least_tokens(const struct machine_tiers *t, uint32_t tier);
-/* Lets the loads that wait for a slot try again, the oldest first, until no slot is free. */
+/* Gives free slots to the loads that wait for a slot, the oldest load first. */
 void tier_loads_turn(struct machine_tiers *t);
 /* Called when the KV of the load's slot is in the stage processes or the GPU, or could not be
  * copied. */
@@ -93,7 +94,7 @@ void tier_loads_cancel(struct machine_tiers *t); /* Asks the jobs of all loads t
 void tier_loads_close(struct machine_tiers *t);
 
 /* tier_staging.c */
-/* Sets slot_spans and slot_blocks. */
+/* Sets slot_spans and slot_blocks. No effect without staging memory. */
 void tier_staging_open(struct machine_tiers *t);
 /* Return the number of a free slot, which now belongs to the store or the load; STAGING_SLOTS = no
  * slot is free. One slot is for stores, the others are for loads. */

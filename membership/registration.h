@@ -23,8 +23,8 @@ struct registration_options {
     const struct member *member; /* Copied. */
     /* registered = true: the entry exists, and `text` names its key and the endpoint. registered =
      * false: `text` says why the entry does not exist, why the entry could not be checked, or why
-     * its lease could not be renewed. Called by registration_turn when `registered` or `text` has
-     * changed. */
+     * its lease could not be renewed. registration_turn calls the function with the first result,
+     * and when `registered` or `text` has changed. */
     void (*state_changed)(void *self, bool registered, const char *text);
     void *self; /* First argument of `state_changed`. */
 };

@@ -26,8 +26,8 @@ struct watch_events {
      * watch_report_again. `text` contains key, value (both perhaps truncated) and the reason. */
     void (*unusable)(void *self, const char *text);
     /* connected = true: etcd answers, and `text` names the endpoint. connected = false: `text` says
-     * why etcd does not answer. Called when `connected` has changed, and when the reason has
-     * changed while `connected` is false. */
+     * why etcd does not answer. Called first when the first call to etcd has ended, and then when
+     * `connected` has changed, or the reason has changed while `connected` is false. */
     void (*connection_changed)(void *self, bool connected, const char *text);
 };
 

@@ -111,7 +111,7 @@ struct profile_link {
     char to[LIMIT_ADDRESS_BYTES];
     char transport[32];            /* Such as "shm" or "tcp". */
     char path[PROFILE_TEXT_BYTES]; /* Text for a person, such as "ucx put over posix". */
-    double bandwidth_bytes_per_s;  /* Of many large writes. */
+    double bandwidth_bytes_per_s;  /* Bandwidth of many large writes. */
     double latency_us;   /* Time of a small write, until the writer knows of its arrival. */
     uint32_t size_count; /* Number of measurements in sizes_bytes and sizes_us. */
     double sizes_bytes[PROFILE_SIZES_MAX]; /* Sizes of writes, in ascending order. */
@@ -127,9 +127,9 @@ struct profile {
         uint32_t layer_count;
         uint32_t hidden;                           /* Size of the hidden state of a token. */
         uint32_t vocab;                            /* Tokens of the vocabulary. */
-        uint64_t layer_weight_bytes[LIMIT_LAYERS]; /* By layer. */
-        uint64_t embedding_bytes;                  /* Of the embedding matrix. */
-        uint64_t vocabulary_bytes;   /* Of the vocabulary matrix and the final norm. */
+        uint64_t layer_weight_bytes[LIMIT_LAYERS]; /* Bytes of the weights of each layer. */
+        uint64_t embedding_bytes;                  /* Bytes of the embedding matrix. */
+        uint64_t vocabulary_bytes;   /* Bytes of the vocabulary matrix and the final norm. */
         double vocabulary_layers;    /* Weights of the vocabulary matrix / weights of a layer. */
         bool tied;                   /* The embedding matrix is also the vocabulary matrix. */
         uint64_t kv_bytes_per_token; /* KV of one token in one layer. */

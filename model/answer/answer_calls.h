@@ -1,7 +1,9 @@
 /* answer_calls: writes a constraint of the kind "format:" (model/grammar/grammar.h) for answers in
- * a model's format. The constraint demands tool calls, content, or one of the two, after optional
- * reasoning. A parser (answer_parser.h) can read every answer that follows the constraint. Any
- * thread; no state. This part does not compile the constraint. */
+ * a model's format. After optional reasoning, the constraint demands tool calls, or content, or
+ * leaves the choice. If a format has a marker before calls and the content is free, an answer may
+ * also have content and then calls. A parser (answer_parser.h) can read every answer that follows
+ * the constraint. The functions run on any thread and have no state. This part does not compile the
+ * constraint. */
 #ifndef MODEL_ANSWER_ANSWER_CALLS_H
 #define MODEL_ANSWER_ANSWER_CALLS_H
 
@@ -17,10 +19,10 @@
 struct answer_wanted {
     const json_t *tools; /* List of {"function": {name, parameters, strict}}; NULL = no calls. */
     uint32_t only_tool;  /* Index of the only tool that may be called; UINT32_MAX = any tool. */
-    bool calls_only;     /* After the reasoning, the answer has calls only. Needs `tools`. */
+    bool calls_only;     /* After the reasoning, only calls. Ignored if `tools` is NULL. */
     bool several_calls;  /* More than one call is allowed. Ignored in the format harmony. */
-    /* true: the arguments of every tool follow the tool's schema. false: the arguments of strict
-     * tools do. */
+    /* true: the arguments of every tool follow the tool's schema. false: only the arguments of
+     * strict tools do; the arguments of other tools are any JSON object. */
     bool all_schemas;
     /* Constraint that the content must follow, not of the kind "format:"; NULL = any text. */
     const char *content;

@@ -70,14 +70,15 @@ struct answer_format {
 };
 
 /* Stores the format of a model. `tools` and `reasoning` are names from the config, such as "none",
- * "hermes" or "think"; "auto" = found from the text of the chat template. */
+ * "hermes" or "think"; "auto" = found from the text of the chat template. control_markers is found
+ * from the tokens of `tokenizer`. */
 void answer_format_find(const char *tools, const char *reasoning, const char *template_text,
                         size_t template_bytes, const struct tokenizer *tokenizer,
                         struct answer_format *out);
 
 const char *answer_marker_text(enum answer_marker marker); /* Returns a text such as "<think>". */
 
-/* Whether, at the end of the prompt, the reasoning is still to begin, has begun or has ended. */
+/* Where the answer begins: before, inside or after the reasoning. */
 enum answer_begin {
     ANSWER_BEGINS,                 /* The prompt ends with no marker of reasoning. */
     ANSWER_BEGINS_IN_REASONING,    /* The prompt opens the reasoning. */

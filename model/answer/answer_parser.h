@@ -3,10 +3,10 @@
  * parser for an answer that may have reasoning or calls, on the event loop thread. A parser does
  * not check arguments against schemas, and knows no tokens.
  *
- * White space beside calls and the markers of reasoning is left out; before a call or marker, up to
- * 64 bytes. In the format harmony, white space inside messages stays. After more than 64 bytes of
- * white space, the beginning of reasoning is not recognised, and a call needs a marker. Text that
- * begins like a call but is no call is content.
+ * The parser leaves out white space next to calls and to the markers of reasoning: all white space
+ * after a call or marker, and up to 64 bytes before. In the format harmony, white space inside
+ * messages stays. After more than 64 bytes of white space, the beginning of reasoning is not
+ * recognised, and a call needs a marker. Text that begins like a call but is no call is content.
  *
  * A call's text is held back until the call's name and the beginning of its arguments are known.
  * After that, the arguments are reported piece by piece as they arrive; control characters in
@@ -20,7 +20,8 @@
 
 #define ANSWER_CALLS_MAX  128 /* Most calls of one answer; the text of later calls is content. */
 #define ANSWER_NAME_BYTES 65  /* Most bytes of a tool's name, with its NUL. */
-/* Most bytes of a call that are held back. A call that cannot be reported by then is content. */
+/* Most bytes of a call that are held back. A call that needs more before it can be reported is
+ * content. */
 #define ANSWER_HELD_BYTES 65536
 
 enum answer_part {
@@ -36,8 +37,8 @@ struct answer_options {
     /* false: the text of calls is reported as content (harmony: without headers and markers). */
     bool finds_calls;
     /* Names of the request's tools, each between two line breaks: "\nname\nname\n". In the formats
-     * llama3 and json, a call without a marker must have one of these names; NULL = there are no
-     * such calls. The text must outlive the parser. */
+     * llama3 and json, a call without a marker must have one of these names; NULL = text without a
+     * marker is never a call. The text must outlive the parser. */
     const char *tool_names;
     /* Receives the parts in order, during answer_parser_feed and answer_parser_finish. `text` is
      * valid until on_part returns. */

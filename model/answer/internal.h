@@ -35,15 +35,15 @@ enum call_place {
 
 struct answer_family {
     const enum answer_marker *markers; /* All markers of the family, then ANSWER_MARKER_NONE. */
-    /* Makes one step: reads parser_text, which is not empty, and reports parts. p->family_state
-     * belongs to the family; 0 = the first step. */
+    /* Makes one step: reads parser_text, which is not empty, and reports parts. Only the family
+     * changes p->family_state, which is 0 before the first step. */
     enum parser_step (*step)(struct answer_parser *p);
     /* The marker before calls in a constraint. ANSWER_MARKER_NONE = an answer with calls begins
      * with "{" or "[". Not used for harmony. */
     enum answer_marker trigger;
-    /* Appends expressions to a constraint of the kind "format:" (model/grammar/grammar.h): for the
-     * text at a place of a call, in a form that `step` can read. tool_name is NULL except for
-     * CALL_HEAD and CALL_TAIL. several_calls: there may be more than one call. `write` NULL = the
+    /* Appends the expressions for the text at `place` to a constraint of the kind "format:"
+     * (model/grammar/grammar.h). `step` can read this text. tool_name is NULL except for CALL_HEAD
+     * and CALL_TAIL. several_calls: the answer may have more than one call. `write` NULL = the
      * family has no calls. */
     void (*write)(struct text *out, const struct answer_format *format, enum call_place place,
                   const char *tool_name, bool several_calls);
@@ -71,15 +71,15 @@ enum call_field { FIELD_OTHER, FIELD_NAME, FIELD_ARGUMENTS };
 /* The state of reading a call's object. All offsets count from parser_text. */
 struct call_scan {
     struct json_scan json;
-    size_t scanned;               /* Bytes that were read, with the text before the object. */
+    size_t scanned;               /* Bytes read, including the text before the object. */
     bool arguments_only;          /* The object is the arguments; the name came before it. */
     bool listed_names_only;       /* The name must be in options.tool_names. */
     bool call_reported;           /* ANSWER_PART_CALL has been reported. */
     bool has_name;                /* `name` is set. */
     bool has_arguments;           /* `arguments` is set. */
     bool arguments_done;          /* `arguments_end` is set. */
-    enum call_field field;        /* Meaning of the latest member at depth 1, the object itself. */
-    size_t value_offset;          /* Where the value of the member of `field` begins. */
+    enum call_field field;        /* Meaning of the latest member of the object itself (depth 1). */
+    size_t value_offset;          /* Where the latest member's value begins. */
     size_t arguments_offset;      /* Where the arguments begin. */
     size_t arguments_end;         /* Where the arguments end. */
     uint32_t key_bytes;           /* Bytes in `key`. */
@@ -103,8 +103,8 @@ struct answer_parser {
     bool ended;           /* answer_parser_finish was called. */
     bool in_reasoning;    /* The text that was read ends inside the reasoning. */
     int family_state;     /* State of the family. */
-    size_t family_offset; /* For the family: an offset from parser_text. */
-    bool calls_in_list;   /* For the family: the calls are in a JSON list. */
+    size_t family_offset; /* State of the family: an offset from parser_text. */
+    bool calls_in_list;   /* State of the family: the calls are in a JSON list. */
     uint32_t calls;       /* Calls that were reported. */
     struct call_scan call;
 };
@@ -139,10 +139,10 @@ enum match parser_match(const struct answer_parser *p, size_t at, const char *te
 enum match parser_match_marker(const struct answer_parser *p, size_t at, enum answer_marker marker);
 
 /* Reports the text before the first of `markers` (a list that ends with ANSWER_MARKER_NONE), except
- * up to BLANKS_MAX blanks directly before the marker. Returns the marker, and stores in *at where
- * the marker begins in what parser_text is after the report; ANSWER_MARKER_NONE = the text has no
- * marker. In this case, while the answer has not ended, blanks and the beginning of a marker at the
- * end of the text are not reported. */
+ * up to BLANKS_MAX blanks directly before the marker. Returns the marker, and stores in *at the
+ * marker's offset in the parser_text after the report. ANSWER_MARKER_NONE = the text has no marker:
+ * until the answer has ended, blanks and the beginning of a marker at the end of the text are not
+ * reported. */
 enum answer_marker parser_report_until(struct answer_parser *p, enum answer_part part,
                                        const enum answer_marker *markers, size_t *at);
 

@@ -1,6 +1,7 @@
 /* json_scan: reads one JSON object byte by byte, and says where the object ends and whether its
  * syntax is right. The parser of answers (answer_parser.h) reads tool calls with this part. The
- * caller owns struct json_scan, the only state; any thread. This part stores no values.
+ * caller owns struct json_scan, which is the only state. The functions run on any thread. This part
+ * stores no values.
  *
  * Strings may contain line breaks and other control characters, although JSON does not allow them.
  * An object with more than JSON_SCAN_DEPTH open levels, or with a number of more than

@@ -8,7 +8,7 @@
 #include "model/file/model_file.h"
 
 /* Opens the draft model at `path`. The caller closes *out with model_file_close. main_model: NULL =
- * the vocabularies are not compared. Each id must stand for one text in both models, but one
+ * the vocabularies are not compared. Each id must stand for the same text in both models, but one
  * vocabulary may have up to 1,024 more tokens at its end. Returns ST_INVALID if the vocabularies
  * differ, or an error of model_file_open or model_file_vocabulary. */
 enum status draft_file_open(const char *path, struct model_file *main_model,

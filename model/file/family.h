@@ -74,8 +74,8 @@ struct family {
      * instead of the root of head_dim; 0 = none. KEY_QUERY_SCALAR and KEY_ATTENTION_SCALE override
      * the divisor. */
     uint32_t hidden_scale_layers;
-    float rope_share;    /* Default of KEY_ROPE_SHARE; 0 = 1. */
-    float freq_base;     /* Default of KEY_ROPE_BASE for folders; 0 = 10000. */
+    float rope_share;    /* Default of KEY_ROPE_SHARE; 0 = the default is 1. */
+    float freq_base;     /* Default of KEY_ROPE_BASE for folders; 0 = the default is 10000. */
     bool yarn_fractions; /* In GGUF files, YaRN's limits are not rounded to whole dimensions. */
 };
 

@@ -1,9 +1,10 @@
 /* folder: a model's folder in the form of Hugging Face: config.json, the tokenizer's files, and the
  * weights. The weights are in model.safetensors or, if the folder does not have that file, in the
  * files that model.safetensors.index.json names. A struct folder owns the mappings of the files.
- * The texts, tensors and digests that the functions return are valid until folder_close (added
- * tensors: only after folder_tensors_sort). Other files of model/file/ call the functions, on the
- * thread that uses the struct model_file. This part knows no meaning of keys and tensors. */
+ * The texts, tensors and digests that the functions return are valid until folder_close. Pointers
+ * to added tensors are valid only after folder_tensors_sort, which moves these tensors. Other files
+ * of model/file/ call the functions, on the thread that uses the struct model_file. This part does
+ * not know the meaning of keys and tensors. */
 #ifndef MODEL_FILE_FOLDER_H
 #define MODEL_FILE_FOLDER_H
 
@@ -75,7 +76,7 @@ const struct mapped_tensor *folder_tensor_find_any(const struct folder *f, const
 enum status folder_tensor_add(struct folder *f, const char *name,
                               const struct mapped_tensor *tensor, struct error *error);
 /* Sorts the added tensors by name. Returns ST_INVALID if two added tensors have equal names, or if
- * the files have a tensor with the name of an added tensor whose elements are not integers. */
+ * a tensor of the files has the name of an added tensor and elements that are not integers. */
 enum status folder_tensors_sort(struct folder *f, struct error *error);
 
 /* Returns a digest of the files (content_hash.h). `f` owns the digest. */

@@ -113,7 +113,7 @@ struct model_hyper {
     /* Dimensions of a head that are rotated; for MODEL_ROPE_PROPORTIONAL, head_dim. */
     uint32_t rope_dim;
     float rope_freq_base;
-    float rope_freq_scale; /* Factor of the frequencies; not with local_freq_base. */
+    float rope_freq_scale; /* Factor of the frequencies, except in layers with local_freq_base. */
     struct model_rope_scaling rope_scaling;
     float attention_scale; /* Factor of a score of attention, which is query times key. */
     /* Caps of attention's scores and of logits: x becomes cap * tanh(x / cap); 0 = no cap. */
@@ -150,8 +150,8 @@ static inline uint32_t model_ffn_rows_used(const struct model_hyper *h)
     return e->count > 0 ? e->used * e->ffn + e->shared_ffn : h->ffn;
 }
 
-/* Returns the window of a layer, counted from the model's first layer: a token at position p sees
- * the positions p - window + 1 to p. 0 = the layer has no window. */
+/* Returns the window of layer `layer`, counted from the model's first layer: a token at position p
+ * sees the positions p - window + 1 to p. 0 = the layer has no window. */
 static inline uint32_t model_layer_window(const struct model_hyper *h, uint32_t layer)
 {
     return (h->layer_bits[layer] & MODEL_LAYER_WINDOW) != 0 ? h->window : 0;
@@ -173,7 +173,8 @@ static inline uint32_t model_ffn_rows_all(const struct model_hyper *h)
 }
 
 /* Returns the number of weights of the vocabulary matrix, divided by the number of weights of a
- * layer. */
+ * layer, which is estimated: every layer counts as a layer with q, k, v, output, gate, up and
+ * down. */
 static inline double model_vocabulary_layers(const struct model_hyper *h)
 {
     const double layer =

@@ -21,7 +21,7 @@ enum status json_read(const char *file, struct mapped_text text, json_t **out, s
  * path has such a value. */
 const json_t *json_find(const json_t *root, const char *paths);
 
-/* The four functions store the value that json_find finds. They return ST_NOT_FOUND, without
+/* The next four functions store the value that json_find finds. They return ST_NOT_FOUND, without
  * setting *error, if there is no value, and ST_INVALID if the value's type does not fit.
  * json_get_u32 accepts whole numbers from 0 to UINT32_MAX, also 5.0. The error's text names `file`
  * and the path. *out is written only on success. */

@@ -31,7 +31,8 @@ enum model_key {
     KEY_ROPE_SHARE,      /* Share of a head's dimensions that is rotated. */
     KEY_ROPE_BASE,       /* Base of the rotary embedding. */
     KEY_ROPE_BASE_LOCAL, /* Base in layers with an attention window. */
-    KEY_LOCAL_PERIOD,    /* Each layer whose number, from 1, is a multiple of this has no window. */
+    /* Layers whose number (counted from 1) is a multiple of this value have no window. */
+    KEY_LOCAL_PERIOD,
     KEY_ROPE_SCALING,    /* Name of the scaling; enum model_rope_kind explains the kinds. */
     KEY_ROPE_FACTOR,     /* model_rope_scaling.factor, or the factor of linear scaling. */
     KEY_ROPE_FACTOR_OLD, /* KEY_ROPE_FACTOR in older GGUF files. */
@@ -57,7 +58,9 @@ enum model_key {
     KEY_SHARED_FFN,         /* Feed-forward length of all shared experts together. */
     KEY_EXPERTS_SCALE,      /* Factor of the weights of a row's experts. */
     KEY_EXPERTS_NORM,       /* Whether the weights of a row's experts are divided by their sum. */
-    KEY_EXPERTS_GATING,     /* GGUF: a number, 1 = softmax, 2 = sigmoid; config.json: a text. */
+    /* Function that makes the experts' weights from the router's product. GGUF files have a number
+     * (1 = softmax, 2 = sigmoid), config.json a text. */
+    KEY_EXPERTS_GATING,
     KEY_EXPERTS_METHOD,     /* Name of the method by which a row chooses experts. */
     KEY_EXPERT_GROUPS,      /* compute_routing.groups. */
     KEY_EXPERT_GROUPS_USED, /* compute_routing.groups_used. */
@@ -87,10 +90,10 @@ enum model_key {
  * "config.json/num_hidden_layers", for the text of an error. Returns `out`. */
 const char *key_name(const struct model_file *file, enum model_key key, char out[KEY_NAME_BYTES]);
 
-/* The four functions read the value of a key. They return ST_NOT_FOUND if the file does not have
- * the key or the value in config.json is null, and ST_INVALID if the value's type does not fit;
- * key_u32 accepts whole numbers from 0 to UINT32_MAX. *out is written only on success. A text is
- * valid until the file is closed. */
+/* The next four functions read the value of a key. They return ST_NOT_FOUND if the file does not
+ * have the key or the value in config.json is null, and ST_INVALID if the value's type does not
+ * fit; key_u32 accepts whole numbers from 0 to UINT32_MAX. *out is written only on success. A text
+ * is valid until the file is closed. */
 enum status key_u32(const struct model_file *file, enum model_key key, uint32_t *out,
                     struct error *error);
 enum status key_f32(const struct model_file *file, enum model_key key, float *out,

@@ -21,8 +21,8 @@ struct vocabulary;
  * the errors of gguf_open, folder_open and quantization_read; also ST_INVALID if config.json's
  * tie_word_embeddings is not a boolean, or is false in a folder without a tensor lm_head.weight. */
 enum status model_file_open(const char *path, struct model_file **out, struct error *error);
-/* Opens a GGUF file in memory (fuzzing, tests), which errors call `name`. Requires that `data` is
- * aligned to 16 bytes and stays unchanged until model_file_close. Returns the errors of
+/* Opens a GGUF file in memory (fuzzing, tests). Errors call the file `name`. Requires that `data`
+ * is aligned to 16 bytes and stays unchanged until model_file_close. Returns the errors of
  * model_file_open. */
 enum status model_file_open_memory(const void *data, size_t bytes, const char *name,
                                    struct model_file **out, struct error *error);
@@ -48,8 +48,8 @@ uint32_t model_file_adapter_count(const struct model_file *file);
 const struct adapter *model_file_adapter(const struct model_file *file, uint32_t index);
 const char *model_file_adapter_name(const struct model_file *file, uint32_t index);
 
-/* Returns a digest of the metadata, the tensor tables, the tensor data and the adapters, which
- * `file` owns. Of large tensor data, only a part is read (content_hash.h). */
+/* Returns a digest of the metadata, the tensor tables, the tensor data and the adapters. `file`
+ * owns the digest. Of large tensor data, only a part is read (content_hash.h). */
 const struct digest *model_file_digest(struct model_file *file);
 /* Returns the first 64 bits of a digest of the metadata, the tensor tables and the adapters. The
  * function reads the adapters' files, but no tensor data of the model. */

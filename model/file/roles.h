@@ -37,8 +37,8 @@ enum model_role {
     ROLE_KV_A_NORM,
     ROLE_KV_B, /* Makes keys and values of all heads from the latent vector. */
     /* Newer GGUF files have ROLE_K_B and ROLE_V_B instead of ROLE_KV_B. */
-    ROLE_K_B, /* The matrices are transposed. */
-    ROLE_V_B,
+    ROLE_K_B, /* Makes keys; the matrix of each head is transposed. */
+    ROLE_V_B, /* Makes values. */
     ROLE_ATTENTION_OUTPUT,
     ROLE_ATTENTION_OUTPUT_BIAS,
     ROLE_ATTENTION_POST_NORM,
@@ -117,9 +117,10 @@ static inline bool role_is_of_expert(enum model_role role)
     return role == ROLE_EXPERT_GATE || role == ROLE_EXPERT_UP || role == ROLE_EXPERT_DOWN;
 }
 
-/* Writes a name of a role's tensor to `out`. A format may have several names for one role, the
- * spellings, counted from 0. Returns false, and writes "", if the format has fewer spellings.
- * `layer` is used only for roles of a layer, and `expert` only for roles of an expert. */
+/* Writes a name of a role's tensor to `out`. A format may have several names (spellings) for one
+ * role; `spelling` is the number of a spelling, from 0. Returns false, and writes "", if the format
+ * has fewer spellings. `layer` is used only for roles of a layer, and `expert` only for roles of an
+ * expert. */
 bool role_spelling(enum role_names names, enum model_role role, uint32_t layer, uint32_t expert,
                    uint32_t spelling, char out[ROLE_NAME_BYTES]);
 /* Returns the number of the expert in a tensor's name. Requires role_is_of_expert for the tensor's

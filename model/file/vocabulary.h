@@ -2,7 +2,7 @@
  * form for all file formats. The struct model_file owns the struct vocabulary; the texts are valid
  * until model_file_close. A struct vocabulary does not change after it has been read
  * (vocabulary_read.h), so any thread may read it. model/text/ opens tokenizers and chat templates
- * from it. This part finds no tokens by their text and does not tokenize. */
+ * from a struct vocabulary. This part finds no tokens by their text and does not tokenize. */
 #ifndef MODEL_FILE_VOCABULARY_H
 #define MODEL_FILE_VOCABULARY_H
 

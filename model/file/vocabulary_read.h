@@ -51,7 +51,7 @@ enum status vocabulary_json_merges(const struct json_t *root, struct vocabulary 
 /* Returns the find_flags of a token, from its entry in a list of added tokens. */
 uint8_t vocabulary_json_find_flags(const struct json_t *added);
 /* Returns the name of the pre-tokenizer (splitter_open in model/text/) that divides texts as this
- * regular expression does; if there is none, the result's `text` is NULL. */
+ * regular expression does; text NULL = no pre-tokenizer does. */
 struct mapped_text vocabulary_splitter_find(const char *expression);
 /* Returns the id of the token with this text in tokenizer.json, which is `root`;
  * VOCABULARY_NO_TOKEN = none. */

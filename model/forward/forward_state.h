@@ -21,7 +21,7 @@
 /* Most rows of a slab: gate and up of the slab then stay in the L2 or L3 cache. */
 #define FORWARD_SLAB_ROWS         252
 #define FORWARD_EXPERTS_SLAB_ROWS 516 /* Most rows of a slab in a model with experts. */
-#define FORWARD_SLAB_STEP         12  /* A slab before another slab has a multiple of 12 rows. */
+#define FORWARD_SLAB_STEP         12  /* Rows of a slab are a multiple of 12, except the last's. */
 #define FORWARD_LANE_SLAB_ROWS    132 /* Most rows of a slab if the batch has several lanes. */
 
 struct forward_lane {
@@ -83,7 +83,7 @@ struct forward {
     uint32_t tail_count;  /* Rows in tail_residual of the last batch; 0 = none. */
     float *tail_q;        /* [logits_max × q width] queries of the rows in tail_residual. */
     /* [rows_max × hidden] the branch: the result of attention or of the feed-forward before
-     * forward_branch_add. NULL = results are added to the residual stream at once. */
+     * forward_branch_add. NULL = results are added to the residual stream directly. */
     float *branch;
     /* router_product: [rows of a slab × experts] products with the experts' router.
      * shared_product: [rows of a slab] products with the shared experts' router. */
@@ -104,7 +104,7 @@ struct forward {
      * [hidden] a row. NULL = the host reads the device's memory, or there is no last layer. */
     float *host_norm, *host_row;
     bool logits_stay;           /* forward_batch.logits_stay of the last batch. */
-    uint32_t scored_rows;       /* Rows of the last batch that forward_logits may use. */
+    uint32_t scored_rows;       /* Rows that forward_logits and forward_pool may use. */
     uint32_t groups_max;        /* Layer groups for which lanes have sequences. */
     struct layer_groups groups; /* Layer groups of the last batch's KV. */
     uint32_t lane_count;
@@ -204,8 +204,8 @@ void forward_lane_experts(struct forward *f, struct forward_lane *lane,
                           const struct model_layer *layer, uint32_t row_count, float *branch,
                           float *x);
 /* Adds a branch to x. With several ranks, the branch is the sum of the ranks' branches. post_norm:
- * weights of the branch's RMSNorm; NULL = the branch is multiplied by residual_scale instead.
- * `branch` is overwritten. */
+ * weights of the branch's RMSNorm; NULL = the branch is multiplied by residual_scale instead. The
+ * function may overwrite `branch`. */
 void forward_branch_add(const struct forward *f, struct compute *c, uint32_t row_count,
                         const float *post_norm, float *branch, float *x);
 /* Computes the logits of the lane's entries of logits_rows. tail: true = the rows are in
@@ -225,7 +225,8 @@ enum status forward_group_open(struct forward *f, struct error *error);
 /* Returns f->slice_ids: the batch's token ids as row numbers of this rank's slice of the embedding.
  * An id outside the slice becomes a number beyond the end of the slice. */
 const uint32_t *forward_group_ids(struct forward *f, const struct forward_batch *batch);
-/* Adds the sum of y over the ranks to x, as forward_branch_add does. y is overwritten. */
+/* Adds the sum of y over the ranks to x, as forward_branch_add does. The function may overwrite
+ * y. */
 void forward_group_add(const struct forward *f, struct compute *c, uint32_t row_count,
                        const float *post_norm, float *y, float *x);
 /* Normalises q, and then k, as a vector of the heads of all ranks (FAMILY_QK_WHOLE). */

@@ -55,14 +55,14 @@ const struct model_shard *model_shard_get(const struct model *m);
 /* Returns the bytes that the weights take on the device, without adapters. */
 size_t model_weight_bytes(const struct model *m);
 
-/* The memory of the KV-cache of this stage's layers, in rows: a row has the blocks of at most one
- * layer of each layer group (struct kv_arena in kvcache/kv_transfer.h). struct compute_kv describes
- * a block. */
+/* The memory of the KV-cache of this stage's layers, in layer rows: a layer row has the blocks of
+ * at most one layer of each layer group (common/layer_groups.h). struct compute_kv describes a
+ * block. */
 struct model_kv {
     void *base;                 /* First byte of the memory. */
     struct layer_groups groups; /* Result of model_layer_groups. All zeros = one layer group. */
-    size_t layer_stride_bytes;  /* From a row's start to the next row's start. */
-    size_t block_bytes;         /* From a block's start to the next block's start in a row. */
+    size_t layer_stride_bytes;  /* From a layer row's start to the next layer row's start. */
+    size_t block_bytes;         /* From a block's start to the next block's, in a layer row. */
     uint32_t block_tokens;      /* Tokens of a block. */
     enum compute_kv_dtype dtype;
 };
@@ -138,12 +138,13 @@ void forward_logits(struct forward *f, const uint32_t *rows, uint32_t count,
 
 /* Writes the final vector of a row of the last batch to out[0..hidden). The final vector is the row
  * after the norm that follows the last layer, times model_hyper.logit_scale. Requires the model's
- * last layer, and a row of logits_rows or a batch with all_rows. A rank may call it alone. */
+ * last layer, and a row of logits_rows or a batch with all_rows. One rank alone may call the
+ * function. */
 void forward_final_vector(struct forward *f, uint32_t row, float *out);
 
 /* Adds the final vectors of rows [first_row, first_row + count) of the last batch to
  * sum[0..hidden), as fixed-point numbers (POOLING_ONE in common/pooling.h). Requires the model's
- * last layer and a batch with all_rows. A rank may call it alone. */
+ * last layer and a batch with all_rows. One rank alone may call the function. */
 void forward_pool(struct forward *f, uint32_t first_row, uint32_t count, int64_t *sum);
 
 #endif

@@ -1,4 +1,4 @@
-/* rope: opens a model's tables of the rotary embedding, whose parameters struct model_hyper has.
+/* rope: opens a model's tables of the rotary embedding, with the parameters in struct model_hyper.
  * Some models also divide the frequencies by numbers from a tensor, from config.json, or from a
  * formula (enum model_rope_kind). model_open calls rope_load, on its thread. struct model owns the
  * tables. This part rotates nothing (compute_ops.rope_store). */

@@ -62,9 +62,10 @@ struct model_layer {
     struct compute_matrix *attention_output;
     const float *attention_output_bias; /* [hidden]; NULL also at ranks above 0. */
     const float *attention_post_norm;   /* [hidden]; NULL = the model has no post norms. */
-    /* [hidden]; NULL = the model has no pre norms. With model_hyper.parallel: attention_norm. */
+    /* [hidden]; NULL = the model has no pre norms. With model_hyper.parallel, ffn_norm is
+     * attention_norm, and ffn_norm_bias is attention_norm_bias. */
     const float *ffn_norm;
-    const float *ffn_norm_bias; /* [hidden]; with model_hyper.parallel: attention_norm_bias. */
+    const float *ffn_norm_bias; /* [hidden] */
     const float *ffn_post_norm; /* [hidden]; NULL = the model has no post norms. */
     /* [ffn × hidden]; NULL = the layer has experts, or its feed-forward has no gate. */
     struct compute_matrix *gate;
@@ -106,9 +107,9 @@ struct model {
     struct model_draft draft;
     struct compute_rope_table *rope;       /* RoPE table of layers without a local base. */
     struct compute_rope_table *local_rope; /* NULL = model_hyper.local_freq_base is 0. */
-    float *vectors;                        /* Device memory of all norm weights and biases. */
-    size_t vectors_used;                   /* Floats in use. */
-    size_t vectors_capacity;               /* Floats allocated. */
+    float *vectors;                        /* Device memory of all norms, biases and sinks. */
+    size_t vectors_used;                   /* Floats of `vectors` in use. */
+    size_t vectors_capacity;               /* Floats allocated for `vectors`. */
     uint32_t adapter_count;                /* Adapters of the model's files. */
     size_t weight_bytes;                   /* Result of model_weight_bytes. */
 };

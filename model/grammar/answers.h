@@ -10,8 +10,8 @@
 #include "model/grammar/grammar.h"
 
 /* Memory of compiled constraints above which the cache takes no new constraint. The cache has at
- * most 4096 constraints. To make room, it frees constraints that no open answer uses, the least
- * recently used first. Constraints in use may grow beyond the limit. */
+ * most 4096 constraints. To make room, the cache frees constraints that no open answer uses, the
+ * least recently used first. Constraints in use may grow beyond the limit. */
 #define GRAMMAR_CACHE_BYTES (256u << 20)
 
 struct grammar_cache;

@@ -15,9 +15,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* A full array of at least BUILDER_NODES_MAX nodes, or BUILDER_RULES_MAX rules, does not grow: the
+ * builder fails with ST_TOO_LARGE. Arrays begin with 256 entries and double, so a builder has at
+ * most 524,288 nodes and 32,768 rules. */
 #define NODE_NONE         UINT32_MAX /* No node. */
-#define BUILDER_NODES_MAX 400000u    /* More nodes fail the builder with ST_TOO_LARGE. */
-#define BUILDER_RULES_MAX 20000u     /* More rules fail the builder with ST_TOO_LARGE. */
+#define BUILDER_NODES_MAX 400000u
+#define BUILDER_RULES_MAX 20000u
 #define COUNT_UNLIMITED   UINT32_MAX /* A repetition without an upper bound. */
 
 /* What a node does with a text; `low` to `most` are fields of struct node. */

@@ -52,8 +52,8 @@
 struct grammar_vocabulary;
 
 /* A function that returns the bytes of token `id`; NULL = no constraint may allow the token. For a
- * control token it sets *control_out, which is false before the call, to true: only the expression
- * {"token": …} allows a control token. */
+ * control token the function sets *control_out, which is false before the call, to true: only the
+ * expression {"token": …} allows a control token. */
 typedef const char *grammar_piece_of(const void *self, uint32_t id, size_t *bytes_out,
                                      bool *control_out);
 

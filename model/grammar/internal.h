@@ -14,8 +14,8 @@
 
 /* Returns a fragment for the texts that a regular expression matches. The expression is `text`, of
  * `bytes` bytes; the fragment has the texts in `spelling`. search: true = the expression may match
- * any part of a text, as in JSON schemas, unless the expression has anchors; false = it must match
- * the whole text. Error texts begin with `place`. */
+ * any part of a text, as in JSON schemas, unless the expression has anchors; false = the expression
+ * must match the whole text. Error texts begin with `place`. */
 struct fragment regex_parse(struct builder *b, const char *text, size_t bytes,
                             enum spelling spelling, bool search, const char *place);
 /* The next five functions return the number of a rule of the builder. After an error the number is

@@ -96,7 +96,8 @@ uint32_t schema_count(struct schema *s, const struct facet *facet, const char *k
 /* Records an error if `schema` has a keyword that grammar_keywords refuses (except uniqueItems and
  * nullable with the value false), or if it has $id and is not the whole schema. */
 void schema_keywords_check(struct schema *s, const json_t *schema, const struct pointer *at);
-/* Returns true if the subschema has a keyword that is honoured; false = all values satisfy it. */
+/* Returns true if the subschema has a keyword that is honoured; false = all values satisfy the
+ * subschema. */
 bool schema_keywords_any(const json_t *schema);
 
 /* ---- schema_value.c: enum and const ---- */

@@ -23,7 +23,8 @@
 /* True for the three numbers above. */
 #define STEPPER_FAILED(state) ((state) >= STEPPER_NO_MEMORY)
 
-#define STACK_OPEN  0u /* The open calls are not known; a place at its rule's end stays there. */
+/* The open calls are not known: a place at the end of its rule stays in the state. */
+#define STACK_OPEN  0u
 #define STACK_EMPTY 1u /* No call is open: the end of the rule is the end of the text. */
 
 struct place {
@@ -55,7 +56,7 @@ struct stepper_state {
 
 struct stepper {
     const struct automaton *automaton;
-    size_t bytes_max; /* Limit of stepper_bytes, which the hash tables may exceed. */
+    size_t bytes_max; /* Limit of stepper_bytes. Only growing hash tables may exceed the limit. */
     struct place *places;
     uint32_t place_count, place_capacity;
     struct stepper_state *states;
@@ -79,7 +80,7 @@ struct stepper {
  * false if there is no memory or bytes_max is too small. */
 bool stepper_open(struct stepper *m, const struct automaton *a, size_t bytes_max);
 void stepper_done(struct stepper *m);          /* Frees the memory. A stepper of zeros is fine. */
-size_t stepper_bytes(const struct stepper *m); /* Returns the bytes of memory, about. */
+size_t stepper_bytes(const struct stepper *m); /* Returns about the bytes of memory in use. */
 
 /* The functions from stepper_start to stepper_step return a state, or a number for which
  * STEPPER_FAILED is true. */

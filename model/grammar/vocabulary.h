@@ -12,7 +12,7 @@
 
 struct vocabulary_node {
     uint32_t end;   /* The first node after the node's branch. */
-    uint32_t first; /* Tokens whose bytes are the text of node n: ids[n.first .. (n + 1).first). */
+    uint32_t first; /* ids[first .. `first` of the next node): tokens that are the node's text. */
     uint8_t byte;   /* The last byte of the node's text. */
     uint8_t depth;  /* Bytes of the node's text. */
 };

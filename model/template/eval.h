@@ -27,7 +27,8 @@ struct macro {
     struct scope *scope;     /* The scope in which the macro was defined. */
 };
 
-/* What a value of kind LOOP points to: the state of a for loop, the body's variable `loop`. */
+/* What a value of kind LOOP points to: the state of a for loop, which is the body's variable
+ * `loop`. */
 struct loop {
     struct list items;       /* The items that the loop visits. */
     size_t index;            /* Index of the current item. */

@@ -19,16 +19,17 @@ struct template;
 
 /* Limits of one rendering. */
 struct template_limits {
-    uint64_t steps;      /* Evaluated nodes and visited items; long texts count as several. */
-    uint32_t depth;      /* Nested evaluations. They use the C stack of the calling thread. */
-    size_t memory_bytes; /* Memory, including all texts that the rendering builds. */
-    size_t output_bytes; /* Bytes of the output. */
+    uint64_t steps;      /* Most evaluated nodes and visited items; long texts count as several. */
+    uint32_t depth;      /* Most nested evaluations, which use the C stack of the calling thread. */
+    size_t memory_bytes; /* Most memory, including all texts that the rendering builds. */
+    size_t output_bytes; /* Most bytes of the output. */
 };
 
 /* Limits for templates of models and of clients. */
 extern const struct template_limits template_limits_default;
 
-/* A range [begin, end) of the output's bytes that comes from `inputs` of template_render. */
+/* A range [begin, end) of the output's bytes that comes from strings in `inputs` of
+ * template_render. */
 struct template_range {
     size_t begin;
     size_t end;
@@ -51,12 +52,12 @@ enum status template_compile(const char *text, size_t bytes, struct template **o
 void template_close(struct template *t);
 
 /* Renders the template. Its variables are the members of the JSON objects `inputs` and `settings`
- * (NULL = no variables); a member of `inputs` hides a member of `settings`. out->inputs lists the
- * bytes that come from `inputs`, except the usual values of a key "role", such as "user". It also
- * lists bytes that escaping, tojson or `%` has added. `now` is the time that strftime_now formats.
- * The caller frees *out with template_output_done. Returns ST_INVALID if the template fails or
- * raises an exception, with the line in the error's text; ST_TOO_LARGE if a limit is exceeded;
- * ST_NO_MEMORY. *out is set only if the status is ST_OK. */
+ * (NULL = no variables); a member of `inputs` hides the member of `settings` with the same name.
+ * out->inputs lists the bytes that come from strings in `inputs`, except the usual values of a key
+ * "role", such as "user", and the bytes that escaping, tojson or `%` has added. `now` is the time
+ * that strftime_now formats. The caller frees *out with template_output_done. Returns ST_INVALID if
+ * the template fails or raises an exception, with the line in the error's text; ST_TOO_LARGE if a
+ * limit is exceeded; ST_NO_MEMORY. *out is set only if the status is ST_OK. */
 enum status template_render(const struct template *t, const json_t *inputs, const json_t *settings,
                             time_t now, const struct template_limits *limits,
                             struct template_output *out, struct error *error);

@@ -6,7 +6,7 @@
  * Errors: a function that takes a struct run may call run_fail, which ends the rendering or the
  * compilation (longjmp) and does not return.
  *
- * Marks: each byte of a string has a mark; 1 = the byte comes from the input
+ * Marks: each byte of a string has a mark; 1 = the byte comes from a string of the input
  * (template_output.inputs), or was added by escaping, JSON or `%`. Functions that copy bytes keep
  * the marks of the bytes. */
 #ifndef MODEL_TEMPLATE_VALUE_H
@@ -131,7 +131,7 @@ _Noreturn void run_fail(struct run *r, enum status status, const char *format, .
     __attribute__((format(printf, 3, 4)));
 /* Returns memory of the arena, 16-byte aligned and not zeroed. Fails beyond the arena's limit. */
 void *run_alloc(struct run *r, size_t bytes);
-/* Counts this many steps; fails if the run has no steps left. */
+/* Counts `steps` steps; fails if fewer steps are left. */
 void run_step(struct run *r, uint64_t steps);
 /* Begins a function that may call itself: counts a step, and fails if calls are too deep. */
 void run_enter(struct run *r);

@@ -21,10 +21,11 @@ struct chat_template;
 struct chat_request {
     /* List of objects with `role` and `content`: a text, a list of parts, or null. */
     json_t *messages;
-    json_t *tools;               /* List of the tools that the model may call; NULL = none. */
-    json_t *documents;           /* List of documents, for templates that use them; NULL = none. */
-    json_t *variables;           /* Object with more variables of the template; NULL = none. */
-    json_t *template_text;       /* String: the request's own template; NULL = the opened one. */
+    json_t *tools;     /* List of the tools that the model may call; NULL = none. */
+    json_t *documents; /* List of documents, for templates that use them; NULL = none. */
+    json_t *variables; /* Object with more variables of the template; NULL = none. */
+    /* String: the request's own template; NULL = the template of the struct chat_template. */
+    json_t *template_text;
     bool add_generation_prompt;  /* The prompt ends with the beginning of an answer. */
     bool continue_final_message; /* The prompt ends with the text of the last message. */
     time_t now;                  /* Time for templates that write the date. */
@@ -36,8 +37,9 @@ struct chat_request {
  * not use `file` after the call.
  *
  * Returns the errors of model_file_vocabulary; the errors of template_compile for `replacement`;
- * ST_NO_MEMORY. If the model has no template that compiles, the function returns ST_OK, and
- * chat_render returns ST_UNSUPPORTED with the reason for requests without template_text. */
+ * ST_NO_MEMORY. If the model has no template, or one of the model's two templates does not compile,
+ * the function returns ST_OK, and chat_render returns ST_UNSUPPORTED with the reason for requests
+ * without template_text. */
 enum status chat_template_open(struct model_file *file, const char *replacement,
                                struct chat_template **out, struct error *error);
 void chat_template_close(struct chat_template *c); /* NULL is fine. */
@@ -49,8 +51,8 @@ const char *chat_template_text(const struct chat_template *c, size_t *bytes_out)
 struct chat_text {
     char *text;   /* NUL-terminated. */
     size_t bytes; /* Bytes of `text` without the NUL. */
-    /* [content_count] ranges of `text` that come from the request, except the usual roles, in
-     * ascending order, without overlaps. */
+    /* [content_count] ranges of `text` that come from strings of the request, except the usual
+     * roles, in ascending order, without overlaps. */
     struct tokenizer_range *contents;
     size_t content_count;
     bool begins_with_bos; /* The template wrote the text of the token BOS first. */

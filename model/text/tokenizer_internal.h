@@ -21,8 +21,8 @@ struct text_slot {
     uint32_t id; /* Number of the text + 1; 0 = the slot is empty. */
     union {
         struct {
-            /* Bytes of a short text; 255 = a longer text, whose hash is words[1], and whose size is
-             * words[2]. */
+            /* Bytes of a short text; 255 = a longer text: words[1] has the upper half of its hash,
+             * words[2] its size. */
             uint8_t bytes;
             char text[TEXT_SLOT_BYTES];
         };
@@ -208,7 +208,7 @@ struct normalizer {
     struct vocabulary_step steps[VOCABULARY_STEPS_MAX]; /* The normalizer owns their texts. */
     uint32_t step_count;
     struct charsmap charsmap; /* The table of a step STEP_CHARSMAP. */
-    size_t shrink;            /* A text becomes at most this many times shorter; 0 = no limit. */
+    size_t shrink;            /* A text becomes at most `shrink` times shorter; 0 = no limit. */
 };
 
 /* Copies the steps of `v` to *n, which must be all zeros. Returns ST_NO_MEMORY, or ST_INVALID if a
@@ -322,7 +322,8 @@ enum status spm_encode(const struct tokenizer *t, const char *word, size_t bytes
 enum status characters_encode(const struct tokenizer *t, const char *word, size_t bytes,
                               struct bpe_workspace *space, uint32_t *ids_out, size_t *count_out);
 
-/* Sets t->lengths and t->unknown_score. Requires that pieces, flags and long_scores are set. */
+/* Sets t->lengths and t->unknown_score. Requires that pieces, flags, long_scores and short_sums are
+ * set. */
 void unigram_open(struct tokenizer *t);
 /* Encodes one word with the unigram model. */
 enum status unigram_encode(const struct tokenizer *t, const char *word, size_t bytes,
@@ -341,7 +342,7 @@ struct tokenizer {
     struct splitter *splitter; /* NULL = a kind other than VOCABULARY_BYTES. */
     size_t word_bytes_max;     /* Bytes of the longest normal token. */
     size_t token_bytes_max;    /* Most bytes of a text that one token stands for. */
-    bool in_token[256];        /* Encoding never leaves out this byte. */
+    bool in_token[256];        /* By byte: encoding never leaves out the byte. */
     uint32_t bos;              /* TOKENIZER_NO_TOKEN = none. */
     uint32_t eos;              /* TOKENIZER_NO_TOKEN = none. */
     bool add_bos;              /* Texts begin with BOS. */
