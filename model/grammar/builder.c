@@ -27,12 +27,12 @@ void builder_fail(struct builder *b, enum status status, const char *format, ...
 static bool grow(struct builder *b, void **array, uint32_t *capacity, uint32_t count,
                  uint32_t count_max, size_t bytes, const char *what)
 {
-    if (count < *capacity)
-        return true;
     if (count >= count_max) {
         builder_fail(b, ST_TOO_LARGE, "the constraint needs more than %u %s", count_max, what);
         return false;
     }
+    if (count < *capacity)
+        return true;
     uint32_t more = *capacity < 256 ? 256 : *capacity * 2;
     void *grown = realloc(*array, more * bytes);
     if (grown == NULL) {

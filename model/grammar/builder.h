@@ -15,9 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A full array of at least BUILDER_NODES_MAX nodes, or BUILDER_RULES_MAX rules, does not grow: the
- * builder fails with ST_TOO_LARGE. Arrays begin with 256 entries and double, so a builder has at
- * most 524,288 nodes and 32,768 rules. */
+/* A builder with BUILDER_NODES_MAX nodes, or BUILDER_RULES_MAX rules, fails with ST_TOO_LARGE when
+ * one more is added. */
 #define NODE_NONE         UINT32_MAX /* No node. */
 #define BUILDER_NODES_MAX 400000u
 #define BUILDER_RULES_MAX 20000u
