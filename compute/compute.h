@@ -25,7 +25,13 @@
 #include "compute/steps.h"
 
 /* Instruction sets of the CPU backend. */
-enum compute_isa { COMPUTE_ISA_AUTO, COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2, COMPUTE_ISA_AVX512 };
+enum compute_isa {
+    COMPUTE_ISA_AUTO,
+    COMPUTE_ISA_PORTABLE,
+    COMPUTE_ISA_AVX2,
+    COMPUTE_ISA_AVX_VNNI,
+    COMPUTE_ISA_AVX512,
+};
 
 /* Whether batches run in lanes (compute_lanes_ops.pick). */
 enum compute_lanes { COMPUTE_LANES_AUTO, COMPUTE_LANES_NEVER, COMPUTE_LANES_ALWAYS };

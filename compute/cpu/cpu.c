@@ -19,15 +19,23 @@ static const char *const isa_names[] = {
     [COMPUTE_ISA_AUTO] = "auto",
     [COMPUTE_ISA_PORTABLE] = "portable",
     [COMPUTE_ISA_AVX2] = "avx2",
+    [COMPUTE_ISA_AVX_VNNI] = "avx-vnni",
     [COMPUTE_ISA_AVX512] = "avx512",
 };
 
 #ifdef CLEAVE_X86
-/* Does not use __builtin_cpu_supports, because clang 14 does not know the name "f16c". */
+/* These two functions do not use __builtin_cpu_supports, because clang 14 knows neither "f16c" nor
+ * "avxvnni". */
 static bool cpu_has_f16c(void)
 {
     unsigned eax, ebx, ecx, edx;
     return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
+static bool cpu_has_avx_vnni(void)
+{
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & 1u << 4) != 0;
 }
 #endif
 
@@ -43,6 +51,10 @@ static const struct kernels *kernels_of(enum compute_isa isa)
     if (isa == COMPUTE_ISA_AVX512 || isa == COMPUTE_ISA_AUTO) {
         if (avx512)
             return &kernels_avx512;
+    }
+    if (isa == COMPUTE_ISA_AVX_VNNI || isa == COMPUTE_ISA_AUTO) {
+        if (avx2 && cpu_has_avx_vnni())
+            return &kernels_avx_vnni;
     }
     if (isa == COMPUTE_ISA_AVX2 || isa == COMPUTE_ISA_AUTO) {
         if (avx2)
@@ -71,13 +83,18 @@ static enum status kernels_choose(enum compute_isa isa, const struct kernels **o
             isa++;
         if (isa > COMPUTE_ISA_AVX512)
             return error_set(error, ST_INVALID,
-                             "CLEAVE_ISA = \"%s\": want auto, portable, avx2 or avx512", named);
+                             "CLEAVE_ISA = \"%s\": want auto, portable, avx2, avx-vnni or avx512",
+                             named);
     }
+    static const char *const parts[] = {
+        [COMPUTE_ISA_AVX2] = "AVX2, FMA and F16C",
+        [COMPUTE_ISA_AVX_VNNI] = "AVX2, FMA, F16C and AVX-VNNI",
+        [COMPUTE_ISA_AVX512] = "AVX-512 F, BW, VL, DQ and VNNI",
+    };
     const struct kernels *kernels = kernels_of(isa);
     if (kernels == NULL)
-        return error_set(
-            error, ST_UNSUPPORTED, "instruction set %s: this CPU does not have %s", isa_names[isa],
-            isa == COMPUTE_ISA_AVX512 ? "AVX-512 F, BW, VL, DQ and VNNI" : "AVX2, FMA and F16C");
+        return error_set(error, ST_UNSUPPORTED, "instruction set %s: this CPU does not have %s",
+                         isa_names[isa], parts[isa]);
     *out = kernels;
     return ST_OK;
 }

@@ -1,7 +1,10 @@
 /* gemm_avx2: the integer GEMM for AVX2. 8 rows of W (half a panel) are multiplied with up to 6 rows
- * of x, so that a vector of quants is unpacked once for all of them. Products of unsigned and
- * signed bytes use vpmaddubsw, whose 16-bit sums saturate: they are widened before they can
- * (run_max). */
+ * of x, so that a vector of quants is unpacked once for all of them.
+ *
+ * This file is compiled twice. gemm_avx2: products of unsigned and signed bytes use vpmaddubsw,
+ * whose 16-bit sums saturate: they are widened before they can (run_max). gemm_avx_vnni (GEMM_VNNI
+ * is defined): vpdpbusd adds four products to 32 bits, exactly, in one instruction instead of
+ * three; its quants are unsigned, so signed ones get 128 added. */
 #include "compute/cpu/vector_avx2.h"
 
 #include "compute/cpu/product.h"
@@ -27,12 +30,30 @@ struct panel_position {
     uint32_t panel;
 };
 
+#ifdef GEMM_VNNI
+#define GEMM_NAME gemm_avx_vnni
+#else
+#define GEMM_NAME gemm_avx2
+#endif
+
 /* Returns true if a vector of quants is unpacked to signed bytes. */
 INLINE bool is_signed(enum kernels_form form)
 {
+#ifdef GEMM_VNNI
+    (void)form;
+    return false;
+#else
     return layout_is_bytes(form) || layout_has_codes(form);
+#endif
 }
 
+/* The number that half_quants adds to each weight. */
+INLINE int32_t quants_offset(enum kernels_form form)
+{
+    return is_signed(form) ? 0 : layout_has_codes(form) ? 128 : layout_quant_offset(form);
+}
+
+#ifndef GEMM_VNNI
 /* How many sums of two products fit in 16 bits. A sum is at most 2 * 127 * the greatest quant: for
  * 3: 8 × 762; for 15: 8 × 3810; for 31: 4 × 7874; for 63: 2 × 16002; for Q8_0's |-128|: 1 × 32512;
  * for the greatest code of a 4-bit form, 127: 1 × 32258, of MXFP4, 12: 8 × 3048, of a 3-bit form,
@@ -47,6 +68,7 @@ INLINE uint32_t run_max(enum kernels_form form)
     return (layout_has_halves(form) && layout_high_bits(form) == 0 ? 4u : 8u) >>
            layout_high_bits(form);
 }
+#endif
 
 INLINE __m256i half_load(const uint8_t *quants, uint32_t vector, uint32_t half)
 {
@@ -78,9 +100,12 @@ INLINE __m256i half_high(enum kernels_form form, const uint8_t *quants, uint32_t
 INLINE __m256i half_quants(struct shape s, const uint8_t *quants, uint32_t g, uint32_t half)
 {
     const enum kernels_form form = s.form;
-    if (layout_is_bytes(form))
-        return _mm256_xor_si256(half_load(quants, g, half), _mm256_set1_epi8((char)0x80));
+    const __m256i sign = _mm256_set1_epi8((char)0x80);
     __m256i packed;
+    if (layout_is_bytes(form)) {
+        packed = half_load(quants, g, half);
+        return is_signed(form) ? _mm256_xor_si256(packed, sign) : packed;
+    }
     if (layout_two_bits(form))
         packed = _mm256_and_si256(bits_move(half_load(quants, g / 4, half), g % 4 * 2, 0),
                                   _mm256_set1_epi8(3));
@@ -91,8 +116,10 @@ INLINE __m256i half_quants(struct shape s, const uint8_t *quants, uint32_t g, ui
         packed = _mm256_or_si256(packed, half_high(form, quants, g, half));
     if (!layout_has_codes(form))
         return packed;
-    return _mm256_shuffle_epi8(
-        _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)s.codes)), packed);
+    __m256i codes = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)s.codes));
+    if (!is_signed(form))
+        codes = _mm256_xor_si256(codes, sign);
+    return _mm256_shuffle_epi8(codes, packed);
 }
 
 /* Columns from 4 g on of row r of a plane: 0 in the second plane if the row has none. */
@@ -106,6 +133,23 @@ INLINE __m256i four_quants(const struct kernels_block *a, const struct kernels_s
 
 /* Adds vectors [first, last) of the quants times one plane to acc: the second plane if `low` is not
  * NULL. */
+#ifdef GEMM_VNNI
+INLINE void dots_add(struct shape s, const uint8_t *quants, const struct kernels_block *a,
+                     const struct kernels_second_plane *low, uint32_t first, uint32_t last,
+                     __m256i acc[ROWS][2])
+{
+#pragma GCC unroll 8
+    for (uint32_t g = first; g < last; g++) {
+        __m256i w[2] = {half_quants(s, quants, g, 0), half_quants(s, quants, g, 1)};
+#pragma GCC unroll 3
+        for (uint32_t r = 0; r < s.rows; r++) {
+            __m256i x = four_quants(a, low, s.row + r, g);
+            acc[r][0] = _mm256_dpbusd_avx_epi32(acc[r][0], w[0], x);
+            acc[r][1] = _mm256_dpbusd_avx_epi32(acc[r][1], w[1], x);
+        }
+    }
+}
+#else
 INLINE void dots_add(struct shape s, const uint8_t *quants, const struct kernels_block *a,
                      const struct kernels_second_plane *low, uint32_t first, uint32_t last,
                      __m256i acc[ROWS][2])
@@ -133,6 +177,7 @@ INLINE void dots_add(struct shape s, const uint8_t *quants, const struct kernels
         }
     }
 }
+#endif
 
 /* Adds the second plane's products; acc already has the first plane's. */
 INLINE void second_plane_add(struct shape s, const uint8_t *quants, const struct kernels_block *a,
@@ -155,7 +200,7 @@ INLINE void sums_make(struct shape s, const uint8_t *quants, const struct kernel
 {
     const bool halves = layout_has_halves(s.form);
     const uint32_t first = halves ? part * 4 : 0, last = halves ? first + 4 : 8;
-    const int32_t offset = is_signed(s.form) ? 0 : layout_quant_offset(s.form);
+    const int32_t offset = quants_offset(s.form);
 #pragma GCC unroll 3
     for (uint32_t r = 0; r < s.rows; r++)
         acc[r][0] = acc[r][1] = _mm256_setzero_si256();
@@ -329,7 +374,7 @@ GEMM_FORM(gemm_iq4_nl, FORM_CODE_F16)
 GEMM_FORM(gemm_mxfp4, FORM_CODE_BF16)
 GEMM_FORM(gemm_iq4_xs, FORM_CODE_SUPER)
 
-void gemm_avx2(const struct kernels_product *p)
+void GEMM_NAME(const struct kernels_product *p)
 {
     static const product_tile tiles[FORM_QUANTISED_COUNT] = {
         [FORM_NIBBLE_F16] = gemm_q4_0,   [FORM_NIBBLE_F16_MIN] = gemm_q4_1,

@@ -288,12 +288,14 @@ static inline size_t kernels_scratch_floats(const struct compute_kv *kv, uint32_
 extern const struct kernels kernels_portable;
 #ifdef CLEAVE_X86
 extern const struct kernels kernels_avx2;
+extern const struct kernels kernels_avx_vnni; /* AVX2 and AVX-VNNI. */
 extern const struct kernels kernels_avx512;
 /* For CPUs that have AVX512_BF16 and on which kernels_avx512_bf16_rounds is true. */
 extern const struct kernels_floats kernels_floats_avx512_bf16;
 /* Returns true if this CPU's vdpbf16ps rounds as the comment at the top of this file defines. */
 bool kernels_avx512_bf16_rounds(void);
 void gemm_avx2(const struct kernels_product *product);
+void gemm_avx_vnni(const struct kernels_product *product);
 void gemm_avx512(const struct kernels_product *product);
 #endif
 

@@ -276,7 +276,7 @@ static void run_again(struct engine *e, const struct wanted *w, uint32_t count, 
         kv_check(e, w, layer, &streams[0], 0, count);
 }
 
-static const char *const isa_names[] = {"auto", "portable", "avx2", "avx512"};
+static const char *const isa_names[] = {"auto", "portable", "avx2", "avx-vnni", "avx512"};
 
 /* The same layers in 2, 3 and 5 stages (or as many as the model has layers). */
 static void check_stages(const struct model_file *g, const struct wanted *w, uint32_t count,
