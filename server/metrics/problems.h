@@ -14,42 +14,47 @@
       "start or mend the machines that are missing")                                               \
     X(MACHINE_DOWN, MACHINE, critical, 0, CleaveMachineDown,                                       \
       "act on the reason, see the rows below")                                                     \
-    X(MACHINE_RESTARTS, MACHINE, critical, 0, CleaveMachineRestarts, "read its log")               \
-    X(MACHINE_MISMATCH, MACHINE, warning, 0, CleaveMachineMismatch, "give both the same file")     \
-    X(MEMBER_MISMATCH, GATEWAY, warning, 0, CleaveMachineMismatch, "give both the same file")      \
+    X(MACHINE_RESTARTS, MACHINE, critical, 0, CleaveMachineRestarts, "read the machine's log")     \
+    X(MACHINE_MISMATCH, MACHINE, warning, 0, CleaveMachineMismatch,                                \
+      "give both the same model and kv settings")                                                  \
+    X(MEMBER_MISMATCH, GATEWAY, warning, 0, CleaveMachineMismatch,                                 \
+      "give both the same model and kv settings")                                                  \
     X(MACHINE_ON_CPU, MACHINE, warning, 0, CleaveMachineOnCpu,                                     \
-      "nvidia-smi, the kernel's log, cleave doctor on that host")                                  \
+      "see nvidia-smi, the kernel's log and cleave doctor on that host")                           \
     X(MACHINE_CRASHES, MACHINE, warning, 0, CleaveMachineCrashes,                                  \
-      "nvidia-smi, the kernel's log, cleave doctor on that host")                                  \
+      "see nvidia-smi, the kernel's log and cleave doctor on that host")                           \
     X(LINK_DOWN, MACHINE, warning, 5, CleaveLinkDown,                                              \
       "read the prompt machine's log; the machine's port must be reachable")                       \
     X(LINK_SLOW, MACHINE, warning, 0, CleaveLinkSlow,                                              \
-      "label path of cleave_link_up; cleave doctor measures paths")                                \
+      "see the label path of cleave_link_up; cleave doctor measures paths")                        \
     X(TRANSFERS_FAIL, MACHINE, warning, 0, CleaveTransfersFail, "read the prompt machine's log")   \
     X(KV_FULL, GATEWAY, warning, 5, CleaveKvFull,                                                  \
-      "more kv_memory or machines, or a larger scheduler/growth_reserve_percent")                  \
+      "add kv_memory or machines, or raise scheduler/growth_reserve_percent")                      \
     X(PREEMPTIONS, MACHINE, warning, 0, CleavePreemptions,                                         \
-      "more kv_memory or machines, or a larger scheduler/growth_reserve_percent")                  \
+      "add kv_memory or machines, or raise scheduler/growth_reserve_percent")                      \
     X(KV_QUARANTINED, MACHINE, warning, 5, CleaveKvQuarantined,                                    \
       "continue or kill the process that the log names")                                           \
     X(KV_TIER_DOWN, MACHINE, warning, 5, CleaveKvTierDown,                                         \
       "mend what the machine's log names; if the log says 'is off', restart the machine (kill a "  \
       "local machine's process)")                                                                  \
-    X(SLO_MISSED, GATEWAY, warning, 0, CleaveSloMissed, "more machines")                           \
-    X(REQUESTS_REFUSED, GATEWAY, warning, 0, CleaveRequestsRefused, "more machines")               \
+    X(SLO_MISSED, GATEWAY, warning, 0, CleaveSloMissed, "add machines")                            \
+    X(REQUESTS_REFUSED, GATEWAY, warning, 0, CleaveRequestsRefused, "add machines")                \
     X(REQUESTS_RESUMED, GATEWAY, warning, 0, CleaveRequestsResumed,                                \
       "find 'machine X is down' in the log")                                                       \
-    X(REQUESTS_BLAMED, GATEWAY, warning, 0, CleaveRequestsBlamed, "find its id in the log")        \
-    X(HOT_TENANT, GATEWAY, warning, 5, CleaveHotTenant, "change its limits or weight")             \
+    X(REQUESTS_BLAMED, GATEWAY, warning, 0, CleaveRequestsBlamed,                                  \
+      "find the request's id in the log")                                                          \
+    X(HOT_TENANT, GATEWAY, warning, 5, CleaveHotTenant, "change the key's limits or weight")       \
     X(LOOP_STALLED, GATEWAY, warning, 0, CleaveEventLoopStalled,                                   \
       "look at the host's memory and disks")                                                       \
     X(FILES_SHORT, GATEWAY, warning, 0, CleaveFilesShort, "set a higher LimitNOFILE")              \
     X(LOG_LOSES_LINES, GATEWAY, warning, 0, CleaveLogLosesLines,                                   \
       "free the disk; an event log with lost lines cannot be replayed")                            \
-    X(RELOAD_FAILED, GATEWAY, warning, 0, CleaveReloadFailed, "cleave check, then reload")         \
+    X(RELOAD_FAILED, GATEWAY, warning, 0, CleaveReloadFailed,                                      \
+      "mend what cleave check reports, then reload")                                               \
     X(KEY_EXPIRES, GATEWAY, warning, 0, CleaveKeyExpires,                                          \
-      "give it a later expires, or replace it by a new key, then reload")                          \
-    X(CERTIFICATE_EXPIRES, GATEWAY, warning, 0, CleaveCertificateExpires, "renew, then reload")    \
+      "give the key a later expires, or replace it by a new key, then reload")                     \
+    X(CERTIFICATE_EXPIRES, GATEWAY, warning, 0, CleaveCertificateExpires,                          \
+      "renew the certificate, then reload")                                                        \
     X(ETCD_LOST, GATEWAY, warning, 0, CleaveEtcdLost, "check etcd and cluster/etcd_endpoints")
 
 #define METRICS_PROBLEM_ENUM(name, ...) METRICS_PROBLEM_##name,

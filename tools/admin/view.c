@@ -279,7 +279,7 @@ json_t *view_silent_state(const char *error_text)
     return json_pack("{s:s, s:[{s:s, s:s, s:s, s:s, s:s, s:s}]}", "error", error_text, "problems",
                      "name", "CleaveGatewayDown", "severity", "critical", "where", "gateway",
                      "what", "it does not answer: its process is gone, or its event loop hangs",
-                     "what_to_do", "restart it; other gateways serve on", "page",
+                     "what_to_do", "restart the gateway; other gateways serve on", "page",
                      "docs/operation.md#at-three-oclock, CleaveGatewayDown");
 }
 
