@@ -191,10 +191,11 @@ static void page_print(FILE *out)
     fprintf(out,
             "# Fields of requests\n\n"
             "All fields of `POST /v1/completions` and `/v1/chat/completions` that cleave, OpenAI, "
-            "vLLM or llama-server know. `null`\nis the same as no field. A refused field gets a "
-            "400 with the code `unsupported_parameter`. Fields that this page does\nnot name are "
-            "accepted without effect, and counted (`cleave_unknown_fields_total`). The model's "
-            "files may have\n[other defaults](models.md#tokens) for `temperature` and the like.\n\n"
+            "vLLM or llama-server know. A field\nwith the value `null` counts as absent. A refused "
+            "field gets a 400 with the code `unsupported_parameter`. Fields that\nthis page does "
+            "not name are accepted without effect, and counted (`cleave_unknown_fields_total`). "
+            "The model's files may\nset [other defaults](models.md#tokens) for sampling "
+            "(`temperature` …).\n\n"
             "`build/tests/server/api/test_known_fields --reference` prints this page from "
             "`server/api/known_fields.c`.\n\n"
             "| field | cleave | also known to |\n|---|---|---|\n");
@@ -205,11 +206,11 @@ static void page_print(FILE *out)
     unused_print(out, fields, count, false);
     form_print(
         out, "POST /v1/responses", API_RESPONSES,
-        "A body is converted to that of a chat ([other APIs](other-apis.md)). Fields that this "
-        "section does not name mean the\nsame as in a chat.");
+        "cleave converts the body to that of a chat ([other APIs](other-apis.md)). Fields that "
+        "this section does not name mean\nthe same as in a chat.");
     form_print(out, "POST /v1/messages", API_MESSAGES,
-               "A body is converted in the same way. `/v1/messages/count_tokens` takes the same "
-               "fields, but does not need `max_tokens`.");
+               "This body is converted to that of a chat, too. `/v1/messages/count_tokens` has the "
+               "same fields, but does not need\n`max_tokens`.");
     form_print(out, "POST /v1/embeddings", API_EMBEDDINGS,
                "[How a text becomes one vector](models.md#embeddings). Other fields of the first "
                "table have no effect (such as\n`temperature`) or are refused (such as `tools`).");
