@@ -50,10 +50,10 @@
     X(64, generated_tokens_done, COUNTER, WORK, 1, "cleave_machine_generated_tokens_total",        \
       "Tokens that a machine generated.")                                                          \
     X(64, preemptions, COUNTER, WORK, 1, "cleave_preemptions_total",                               \
-      "Preemptions: answers whose KV memory was taken for other answers.")                         \
+      "Preemptions: answers whose KV memory was taken for others.")                                \
     X(64, window_freed_blocks, COUNTER, WORK, 1, "cleave_kv_window_freed_blocks_total",            \
       "KV blocks of layers with an attention window that were reused, because no token reads "     \
-      "their KV any more.")                                                                        \
+      "them any more.")                                                                            \
     X(64, prompt_batches, COUNTER, WORK, 1, "cleave_prompt_batches_total",                         \
       "Batches with prompt tokens.")                                                               \
     X(64, token_batches, COUNTER, WORK, 1, "cleave_token_batches_total",                           \
@@ -79,8 +79,7 @@
     X(64, prompt_fill_tokens, STATE, LOAD, 1, "cleave_prompt_fill_tokens",                         \
       "Prompt tokens at which a batch of prompts is full (scheduler/prompt_fill_tokens).")         \
     X(64, prompt_turn_us, STATE, LOAD, 1e-6, "cleave_prompt_turn_seconds",                         \
-      "Length of a turn for a batch with prompts, on cores that machines share "                   \
-      "(scheduler/turn_ms).")                                                                      \
+      "Length of a turn with prompts on cores that machines share (scheduler/turn_ms).")           \
     X(64, prompt_batch_rows, COUNTER, HIDDEN, 1, "",                                               \
       "Tokens in batches with prompts, for the gateway's estimate of the machine's speed.")        \
     X(64, prompt_batch_us, COUNTER, HIDDEN, 1, "", "Time of batches with prompts.")                \
@@ -91,13 +90,13 @@
     X(64, draft_tokens_accepted, COUNTER, SENT, 1, "cleave_spec_decode_num_accepted_tokens_total", \
       "Drafted tokens that the model accepted.")                                                   \
     X(64, drafts, COUNTER, SENT, 1, "cleave_spec_decode_num_drafts_total",                         \
-      "Decode steps, counted for each answer, that checked drafted tokens.")                       \
+      "Decode steps of single answers that checked drafted tokens.")                               \
     X(64, draft_model_tokens, COUNTER, SENT, 1, "cleave_draft_model_tokens_total",                 \
-      "Tokens that the draft model or draft layer drafted (scheduler/draft_model, "                \
-      "scheduler/draft_layer) and that were checked.")                                             \
+      "Checked tokens of the draft model or draft layer (scheduler/draft_model, "                  \
+      "scheduler/draft_layer).")                                                                   \
     X(64, draft_model_tokens_accepted, COUNTER, SENT, 1,                                           \
       "cleave_draft_model_accepted_tokens_total",                                                  \
-      "Tokens that the draft model or draft layer drafted and the model accepted.")                \
+      "Accepted tokens of the draft model or draft layer.")                                        \
     DRAFT_POSITION(X, 0)                                                                           \
     DRAFT_POSITION(X, 1)                                                                           \
     DRAFT_POSITION(X, 2)                                                                           \
@@ -118,8 +117,8 @@
     TIER_FIELDS(X, tier_store)                                                                     \
     TIER_FIELDS(X, tier_memory)                                                                    \
     X(64, energy_uj, COUNTER, METERS, 1e-6, "cleave_machine_energy_joules_total",                  \
-      "Energy since the machine's start: of its GPU (NVML), or of all CPU packages of its host "   \
-      "(RAPL), which every machine of the host reports. Absent without a meter.")
+      "Energy since the machine's start, of its GPU (NVML), or of all CPU packages of its host "   \
+      "(RAPL), which all machines of the host report. Absent without a meter.")
 
 /* The line of the accepted tokens at one position of their drafts; position 0 is the first drafted
  * token. */
@@ -161,12 +160,11 @@
       "Tokens whose KV was not stored, because memory was short, or the tier slow or full.")       \
     X(damaged, COUNTER, 1, "cleave_kv_tier_damaged_total", "Damaged records found in a tier.")     \
     X(load_fixed_us, GAUGE, 1e-6, "cleave_kv_tier_load_fixed_seconds",                             \
-      "Measured part of a load's time that does not depend on its tokens.")                        \
+      "Measured time of a load, without the time for its tokens.")                                 \
     X(load_token_ns, GAUGE, 1e-9, "cleave_kv_tier_load_token_seconds",                             \
-      "Measured time that each token adds to a load.")                                             \
+      "Measured time that a token adds to a load.")                                                \
     X(least_tokens, GAUGE, 1, "cleave_kv_tier_least_tokens",                                       \
-      "Fewest tokens that are loaded instead of computed; 4294967295 = tokens are always "         \
-      "computed.")
+      "Fewest tokens that are loaded instead of computed; 4294967295 = always computed.")
 
 /* Copies of KV between GPU memory and host memory, and between GPUs: struct message_copies. out =
  * from GPU memory to host memory; in = from host memory to GPU memory; peer = to another process's
@@ -206,7 +204,7 @@
       "Prompt tokens looked up in prefix caches.")                                                 \
     X(prefix_hit_tokens, "vllm:prefix_cache_hits_total", "Prompt tokens found in prefix caches.")  \
     X(preemptions, "vllm:num_preemptions_total",                                                   \
-      "Preemptions: answers whose KV memory was taken for other answers.")
+      "Preemptions: answers whose KV memory was taken for others.")
 
 /* Counters and gauges of the gateway: enum metrics_value. X(name, kind, group, family, help) */
 #define GATEWAY_COUNTERS(X)                                                                        \
@@ -222,7 +220,7 @@
     X(SPANS_DROPPED, COUNTER, REQUESTS, "cleave_spans_dropped_total",                              \
       "Spans that did not reach the collector at log/otlp_endpoint.")                              \
     X(LEDGER_WAITING, GAUGE, REQUESTS, "cleave_ledger_lines_waiting",                              \
-      "Answers that have ended but have no line in log/ledger_file yet.")                          \
+      "Ended answers that have no line in log/ledger_file yet.")                                   \
     X(LEDGER_LOST, COUNTER, REQUESTS, "cleave_ledger_answers_lost_total",                          \
       "Answers without a line in log/ledger_file, because too many waited for its disk.")          \
     X(UNKNOWN_FIELDS, COUNTER, REQUESTS, "cleave_unknown_fields_total",                            \
@@ -236,13 +234,13 @@
     X(MACHINE_CRASHES, COUNTER, ROUTING, "cleave_machine_crashes_total",                           \
       "Crashes of local machines, except machines killed from outside.")                           \
     X(ROUTES_SPLIT, COUNTER, ROUTING, "cleave_routes_split_total",                                 \
-      "Requests sent to two machines, one for the prompt and one for the answer.")                 \
+      "Requests whose prompt and answer were sent to two machines.")                               \
     X(ROUTES_TOGETHER, COUNTER, ROUTING, "cleave_routes_together_total",                           \
-      "Requests sent to one machine for prompt and answer.")                                       \
+      "Requests whose prompt and answer were sent to one machine.")                                \
     X(REQUESTS_RESUMED, COUNTER, ROUTING, "cleave_requests_resumed_total",                         \
       "Times that a request lost its machines and resumed on others.")                             \
     X(TOKENS_RECOMPUTED, COUNTER, ROUTING, "cleave_tokens_recomputed_total",                       \
-      "Prompt and answer tokens that were computed again for resumed requests.")                   \
+      "Prompt and answer tokens computed again for resumed requests.")                             \
     X(TOKENS_REUSED, COUNTER, ROUTING, "cleave_tokens_reused_total",                               \
       "Prompt and answer tokens of resumed requests whose KV a machine still had.")                \
     X(CHECKPOINTS, COUNTER, ROUTING, "cleave_checkpoints_total",                                   \
@@ -258,8 +256,7 @@
       "Expiry of the TLS certificate, in Unix time.")                                              \
     X(ETCD_UP, GAUGE, ETCD, "cleave_etcd_up", "1 while etcd answers.")                             \
     X(ETCD_REFUSED, COUNTER, ETCD, "cleave_etcd_machines_refused_total",                           \
-      "Registrations in etcd that the gateway does not use, such as of machines with another "     \
-      "model.")                                                                                    \
+      "Registrations in etcd that the gateway does not use, such as with another model.")          \
     X(RELOAD_GOOD, GAUGE, RELOAD, "cleave_config_last_reload_successful",                          \
       "1 = the latest reload succeeded, or there was no reload.")                                  \
     X(RELOAD_TIME, GAUGE, RELOAD, "cleave_config_last_reload_success_timestamp_seconds",           \

@@ -48,13 +48,13 @@ static const struct others_family families[] = {
     {"cleave_machine_gateways", "Gateways that are connected to a machine, this one included.",
      gateways},
     {"cleave_machine_others_prompts",
-     "Prompts of other gateways on a machine that are not computed yet.", prompts},
+     "Other gateways' prompts that a machine has not computed yet.", prompts},
     {"cleave_machine_others_prompt_tokens",
-     "Prompt tokens of other gateways on a machine that are not computed yet.", prompt_tokens},
-    {"cleave_machine_others_decodes",
-     "Answers of other gateways on a machine, running or reserved.", decodes},
+     "Other gateways' prompt tokens that a machine has not computed yet.", prompt_tokens},
+    {"cleave_machine_others_decodes", "Other gateways' answers on a machine, running or reserved.",
+     decodes},
     {"cleave_machine_others_kv_tokens",
-     "KV memory of a machine, in tokens, that requests of other gateways may fill.", kv_tokens},
+     "KV memory, in tokens, that other gateways' requests may fill.", kv_tokens},
 };
 
 void metrics_others_render(struct text *out, const struct metrics *m)
@@ -64,9 +64,9 @@ void metrics_others_render(struct text *out, const struct metrics *m)
     text_string_add(out, "cleave_gateway_info");
     metrics_label_add(out, "{", "name", m->gateway_name);
     text_string_add(out, "} 1\n");
-    metrics_family(out, "cleave_gateway_leads", "gauge",
-                   "1 while this gateway is the leader, which alone changes home pools when the "
-                   "load changes.");
+    metrics_family(
+        out, "cleave_gateway_leads", "gauge",
+        "1 while this gateway is the leader, which alone repurposes machines (scheduling.md).");
     text_format_add(out, "cleave_gateway_leads %d\n", m->follows ? 0 : 1);
     for (size_t f = 0; f < sizeof(families) / sizeof(families[0]); f++) {
         metrics_family(out, families[f].name, "gauge", families[f].help);

@@ -122,7 +122,7 @@ static const struct time_family time_families[] = {
     {METRICS_INTER_TOKEN, true, "vllm:time_per_output_token_seconds",
      "Older name of vllm:inter_token_latency_seconds."},
     {METRICS_PER_TOKEN, true, "vllm:request_time_per_output_token_seconds",
-     "Mean time per token of a request, without the first token."},
+     "Mean time per token of a request after its first token."},
     {METRICS_E2E, true, "vllm:e2e_request_latency_seconds",
      "From arrival until the end of the answer."},
     {METRICS_WAIT, true, "vllm:request_queue_time_seconds",
@@ -236,8 +236,8 @@ static void refusals_render(struct text *out, const struct metrics *m)
     metrics_family(
         out, "cleave_requests_refused_total", "counter",
         "Refused requests. queue_full: scheduler/queue_requests_max; long_wait: "
-        "scheduler/queue_ms; too_late, too_long: they would miss slo/ttft_ms (too_long: even on "
-        "idle machines); too_large: no machine has the KV memory; too_many_open: 8192 are open.");
+        "scheduler/queue_ms; too_late: slo/ttft_ms; too_long: slo/ttft_ms, even on idle machines; "
+        "too_large: needs more KV memory than any machine has; too_many_open: 8192 are open.");
     for (int reason = 0; reason < METRICS_REFUSAL_COUNT; reason++) {
         text_format_add(out, "cleave_requests_refused_total{reason=\"%s\"}",
                         metrics_refusal_name((enum metrics_refusal)reason));
@@ -429,9 +429,8 @@ static void lives_render(struct text *out, const struct metrics *m)
         if (fleet_machine_present(&m->fleet->machines[i]) && m->fleet->machines[i].config.local)
             metrics_machine_sample(out, m, "cleave_machine_starts_total", i,
                                    (double)m->fleet->machines[i].process.starts);
-    metrics_family(
-        out, "cleave_machine_mismatch", "gauge",
-        "1 while a machine is not used because its model, KV settings or protocol differ.");
+    metrics_family(out, "cleave_machine_mismatch", "gauge",
+                   "1 while a machine is not used because model, KV settings or protocol differ.");
     for (uint32_t i = 0; i < m->fleet->count; i++)
         if (fleet_machine_present(&m->fleet->machines[i]))
             metrics_machine_sample(out, m, "cleave_machine_mismatch", i,
@@ -494,9 +493,8 @@ static void transfers_render(struct text *out, const struct metrics *m)
 static void drafts_render(struct text *out, const struct metrics *m)
 {
     const char *family = "cleave_spec_decode_num_accepted_tokens_per_pos_total";
-    metrics_family(
-        out, family, "counter",
-        "Drafted tokens that the model accepted, by their position in the draft (0 = first).");
+    metrics_family(out, family, "counter",
+                   "Drafted tokens that the model accepted, by position in the draft (0 = first).");
     for (uint32_t i = 0; i < m->fleet->count; i++) {
         const struct message_stats stats = metrics_counters(m, i);
         uint64_t accepted[LIMIT_DRAFT_TOKENS];
@@ -593,7 +591,7 @@ static void links_render(struct text *out, const struct metrics *m)
         }
     }
     metrics_family(out, "cleave_links_up", "gauge",
-                   "Number of token machines into whose memory a machine can write.");
+                   "Token machines into whose memory a machine can write.");
     for (uint32_t from = 0; from < count; from++) {
         uint32_t up = 0;
         for (uint32_t to = 0; to < count; to++)
