@@ -211,8 +211,7 @@ const struct config_key config_keys[] = {
      .help = "File with the password of `etcd_user` in its first line, mode 0600."},
     {"cluster/etcd_ca_file", CONFIG_STRING, FIELD(cluster.etcd_ca_file), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "",
-     .help = "CA certificates in PEM that etcd's certificate is checked against. Empty: those of "
-             "the system."},
+     .help = "CA certificates for etcd's certificate, in PEM. Empty: those of the system."},
     {"cluster/etcd_certificate_file", CONFIG_STRING, FIELD(cluster.etcd_certificate_file), 0,
      LIMIT_PATH_BYTES - 1, .default_text = "",
      .help = "Client certificate for etcd, in PEM. Empty: none."},
@@ -247,9 +246,8 @@ const struct config_key config_keys[] = {
      .help = "Address that the machine listens on. Required if the machine is not local."},
     {"machines/NAME/device", CONFIG_DEVICE, MACHINE_FIELD(device), .maximum = 31,
      .default_words = "cpu", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "What computes. cpu: the CPU. cuda:N: GPU number N of the host (gpu.md). wait: "
-             "nothing; each layer takes LAYER_US microseconds plus ROW_US for each token "
-             "(profile.md)."},
+     .help = "cpu; cuda:N: GPU number N of the host (gpu.md); or wait, which computes nothing: "
+             "each layer takes LAYER_US microseconds plus ROW_US for each token (profile.md)."},
     {"machines/NAME/fallback", CONFIG_BOOL, MACHINE_FIELD(cpu_fallback), 0, 0,
      .default_words = "false", .reload = CONFIG_RELOAD_MACHINES,
      .help = "If the GPU cannot be used: false = the machine does not start; true = it computes on "
@@ -318,20 +316,20 @@ const struct config_key config_keys[] = {
      .help = "true: every draft is checked completely, even if this takes more time. For tests."},
     {"scheduler/draft_model", CONFIG_STRING, FIELD(scheduler.draft_model), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "A small model with the same vocabulary that also drafts tokens, on token machines "
+     .help = "Small model with the same vocabulary, which also drafts tokens on token machines "
              "without stages (scheduling.md). Searched like `model`. Empty: none."},
     {"scheduler/draft_layer", CONFIG_BOOL, FIELD(scheduler.draft_layer), 0, 0,
      .default_text = "false", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "true: the model's own draft layer (multi-token prediction) also drafts tokens, on "
-             "token machines without stages, on a CPU (scheduling.md)."},
+     .help = "true: on token machines without stages, on a CPU, the model's own draft layer "
+             "(multi-token prediction) also drafts tokens (scheduling.md)."},
     {"scheduler/growth_tokens", CONFIG_WHOLE, FIELD(scheduler.growth_tokens), 1,
      LIMIT_CONTEXT_TOKENS, .default_text = "32", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Answer tokens for which KV memory is reserved together with the prompt's. After "
+     .help = "KV memory for this many answer tokens is reserved together with the prompt's. After "
              "that, an answer takes one block at a time."},
     {"scheduler/handover_tokens_min", CONFIG_WHOLE, FIELD(scheduler.handover_tokens_min), 1,
      LIMIT_CONTEXT_TOKENS, .default_text = "32", .reload = CONFIG_RELOAD_YES,
      .help = "A draining machine hands over, with its KV, each answer that may have at least this "
-             "many tokens left. Shorter answers finish on it."},
+             "many tokens left. Shorter answers finish there."},
     {"scheduler/growth_reserve_percent", CONFIG_WHOLE, FIELD(scheduler.growth_reserve_percent), 0,
      50, .default_text = "5", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Percent of a machine's KV memory that new requests leave free for running answers "
@@ -354,8 +352,8 @@ const struct config_key config_keys[] = {
     {"scheduler/prompt_queue_threshold_tokens", CONFIG_WHOLE,
      FIELD(scheduler.prompt_queue_threshold_tokens), 1, 1u << 30, .default_text = "8192",
      .reload = CONFIG_RELOAD_YES,
-     .help = "A prompt machine with more pending prompt tokens than this counts as overloaded; "
-             "other machines then help."},
+     .help = "A prompt machine with more pending prompt tokens than this is overloaded: other "
+             "machines help."},
     {"scheduler/prompt_queue_threshold_ms", CONFIG_WHOLE,
      FIELD(scheduler.prompt_queue_threshold_ms), 0, HOUR_MS, .accepts_auto = true,
      .default_text = "auto", .reload = CONFIG_RELOAD_YES,
@@ -384,7 +382,7 @@ const struct config_key config_keys[] = {
      .help = "true: machines whose measured rates differ by more than a quarter are compared by "
              "the time for their work, and stored KV is loaded only if that is faster than "
              "computing it. false: machines are compared by tokens, and stored KV is always "
-             "loaded. Running machines do not change how they load."},
+             "loaded. A reload does not change loads on running machines."},
     {"scheduler/placement", CONFIG_CHOICE, FIELD(scheduler.placement), .maximum = 7,
      .choices = "auto split", .default_text = "auto", .reload = CONFIG_RELOAD_YES,
      .help = "Whether two machines compute a request's prompt and answer (scheduling.md). split: "
@@ -397,8 +395,8 @@ const struct config_key config_keys[] = {
              "requests that would miss `slo/ttft_ms` get 429 at once."},
     {"scheduler/prefix_slack_tokens", CONFIG_WHOLE, FIELD(scheduler.prefix_slack_tokens), 0,
      1u << 30, .default_text = "2048", .reload = CONFIG_RELOAD_YES,
-     .help = "For `policy` prefix: a machine with a cached prefix is chosen only while its queue "
-             "is at most this many tokens longer than the shortest queue."},
+     .help = "For `policy` prefix: a machine with a cached prefix is chosen only if its queue is "
+             "at most this many tokens longer than the shortest."},
     {"scheduler/adaptive_pools", CONFIG_BOOL, FIELD(scheduler.adaptive_pools), 0, 0,
      .default_text = "true", .reload = CONFIG_RELOAD_YES,
      .help = "true: while a pool is over its limits, machines of the other pool help, except with "
@@ -431,7 +429,7 @@ const struct config_key config_keys[] = {
      .default_text = "16", .help = "Tokens in one KV block."},
     {"kv/memory", CONFIG_BYTES, FIELD(kv.memory_bytes), MIB, 16 * TIB, .default_text = "512MiB",
      .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Memory for the KV-cache of each machine that has no `kv_memory` of its own."},
+     .help = "Memory for the KV-cache of each machine without `kv_memory` of its own."},
     {"kv/dtype", CONFIG_CHOICE, FIELD(kv.dtype), .maximum = 7, .choices = "auto i16 f16 f32 i8",
      .default_text = "auto",
      .help = "Number format of KV, the same on all machines (numbers.md). i16: as exact as f16, "
@@ -503,8 +501,7 @@ const struct config_key config_keys[] = {
              "`kv/tiers/key_file` and no password, or `cluster/allow_insecure`."},
     {"kv/tiers/store/ca_file", CONFIG_STRING, FIELD(kv.tiers.store.ca_file), 0,
      LIMIT_PATH_BYTES - 1, .default_text = "", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "CA certificates in PEM that the servers' certificates are checked against. Empty: "
-             "those of the system."},
+     .help = "CA certificates for the servers' certificates, in PEM. Empty: those of the system."},
     {"kv/tiers/store/expire_s", CONFIG_WHOLE, FIELD(kv.tiers.store.expire_s), 0, 365 * 86400,
      .default_text = "86400", .reload = CONFIG_RELOAD_MACHINES,
      .help = "A server removes a record that no machine has looked up for this many seconds. 0 = "
@@ -528,8 +525,8 @@ const struct config_key config_keys[] = {
      .help = "TCP connections for KV between two machines that UCX does not connect."},
     {"transport/data_window", CONFIG_BYTES, FIELD(transport.data_window_bytes), MIB, 1024 * MIB,
      .default_text = "8MiB",
-     .help = "Most bytes on their way to one machine over these connections. Should be at least "
-             "bandwidth times round-trip time."},
+     .help = "Most bytes on their way to one machine over these connections. Want bandwidth times "
+             "round-trip time at least."},
     {"transport/heartbeat_ms", CONFIG_WHOLE, FIELD(transport.heartbeat_ms), 10, HOUR_MS,
      .default_text = "1000",
      .help = "Interval between heartbeats on a connection that sends nothing else."},
