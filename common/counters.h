@@ -50,10 +50,10 @@
     X(64, generated_tokens_done, COUNTER, WORK, 1, "cleave_machine_generated_tokens_total",        \
       "Tokens that a machine generated.")                                                          \
     X(64, preemptions, COUNTER, WORK, 1, "cleave_preemptions_total",                               \
-      "Answers whose KV memory was taken for others (preemptions).")                               \
+      "Preemptions: answers whose KV memory was taken for others.")                                \
     X(64, window_freed_blocks, COUNTER, WORK, 1, "cleave_kv_window_freed_blocks_total",            \
-      "KV blocks of layers with a window that were given to later tokens, because no token reads " \
-      "their KV any more.")                                                                        \
+      "KV blocks of layers with an attention window that were reused, because no token reads "     \
+      "them any more.")                                                                            \
     X(64, prompt_batches, COUNTER, WORK, 1, "cleave_prompt_batches_total",                         \
       "Batches with prompt tokens.")                                                               \
     X(64, token_batches, COUNTER, WORK, 1, "cleave_token_batches_total",                           \
@@ -67,9 +67,9 @@
     X(64, transfer_us, COUNTER, TRANSFERS, 1e-6, "cleave_transfer_seconds_total",                  \
       "Time of KV transfers, from the first write to the last arrival.")                           \
     X(64, transfer_exposed_us, COUNTER, TRANSFERS, 1e-6, "cleave_transfer_exposed_seconds_total",  \
-      "The part of cleave_transfer_seconds_total after the first token: compute did not hide it.") \
+      "Part of cleave_transfer_seconds_total after the first token, which compute did not hide.")  \
     X(64, transfer_held_bytes, COUNTER, SENT, 1, "cleave_transfer_held_bytes_total",               \
-      "KV bytes not written, because the token machine had them.")                                 \
+      "KV bytes not written, because the token machine already had them.")                         \
     X(64, checkpoint_bytes, COUNTER, SENT, 1, "cleave_checkpoint_bytes_total",                     \
       "KV bytes of running answers copied to other machines (kv/checkpoint).")                     \
     X(64, resident_bytes, STATE, LOAD, 1, "cleave_machine_resident_bytes",                         \
@@ -79,7 +79,7 @@
     X(64, prompt_fill_tokens, STATE, LOAD, 1, "cleave_prompt_fill_tokens",                         \
       "Prompt tokens at which a batch of prompts is full (scheduler/prompt_fill_tokens).")         \
     X(64, prompt_turn_us, STATE, LOAD, 1e-6, "cleave_prompt_turn_seconds",                         \
-      "Turn of a batch with prompts on cores that machines share (scheduler/turn_ms).")            \
+      "Length of a turn with prompts on cores that machines share (scheduler/turn_ms).")           \
     X(64, prompt_batch_rows, COUNTER, HIDDEN, 1, "",                                               \
       "Tokens in batches with prompts, for the gateway's estimate of the machine's speed.")        \
     X(64, prompt_batch_us, COUNTER, HIDDEN, 1, "", "Time of batches with prompts.")                \
@@ -90,13 +90,13 @@
     X(64, draft_tokens_accepted, COUNTER, SENT, 1, "cleave_spec_decode_num_accepted_tokens_total", \
       "Drafted tokens that the model accepted.")                                                   \
     X(64, drafts, COUNTER, SENT, 1, "cleave_spec_decode_num_drafts_total",                         \
-      "Decode steps of an answer that checked drafted tokens.")                                    \
+      "Decode steps of single answers that checked drafted tokens.")                               \
     X(64, draft_model_tokens, COUNTER, SENT, 1, "cleave_draft_model_tokens_total",                 \
-      "Drafted tokens of the draft model (scheduler/draft_model, scheduler/draft_layer) that "     \
-      "were checked.")                                                                             \
+      "Checked tokens of the draft model or draft layer (scheduler/draft_model, "                  \
+      "scheduler/draft_layer).")                                                                   \
     X(64, draft_model_tokens_accepted, COUNTER, SENT, 1,                                           \
       "cleave_draft_model_accepted_tokens_total",                                                  \
-      "Drafted tokens of the draft model that the model accepted.")                                \
+      "Accepted tokens of the draft model or draft layer.")                                        \
     DRAFT_POSITION(X, 0)                                                                           \
     DRAFT_POSITION(X, 1)                                                                           \
     DRAFT_POSITION(X, 2)                                                                           \
@@ -117,9 +117,8 @@
     TIER_FIELDS(X, tier_store)                                                                     \
     TIER_FIELDS(X, tier_memory)                                                                    \
     X(64, energy_uj, COUNTER, METERS, 1e-6, "cleave_machine_energy_joules_total",                  \
-      "Energy since a machine's start: of its GPU (NVML), or of all CPU packages of its computer " \
-      "(RAPL), which each machine of the computer reports. Machines without a meter report "       \
-      "nothing.")
+      "Energy since the machine's start, of its GPU (NVML), or of all CPU packages of its host "   \
+      "(RAPL), which all machines of the host report. Absent without a meter.")
 
 /* The line of the accepted tokens at one position of their drafts; position 0 is the first drafted
  * token. */
@@ -149,32 +148,32 @@
  * lines. X(name, kind, factor, family, help) */
 #define TIER_COUNTERS(X)                                                                           \
     X(hit_tokens, COUNTER, 1, "cleave_kv_tier_hits_tokens_total",                                  \
-      "Prompt tokens whose KV was loaded.")                                                        \
+      "Prompt tokens whose KV was loaded from a tier.")                                            \
     X(miss_tokens, COUNTER, 1, "cleave_kv_tier_misses_tokens_total",                               \
-      "Prompt tokens whose KV a tier was asked for and did not have.")                             \
+      "Prompt tokens whose KV was not found in a tier.")                                           \
     X(loaded_bytes, COUNTER, 1, "cleave_kv_tier_loaded_bytes_total",                               \
       "KV bytes loaded from a tier.")                                                              \
     X(load_us, COUNTER, 1e-6, "cleave_kv_tier_load_seconds_total",                                 \
-      "Time of loading, with waiting.")                                                            \
+      "Time of loads from a tier, including waits.")                                               \
     X(stored_bytes, COUNTER, 1, "cleave_kv_tier_stored_bytes_total", "KV bytes stored in a tier.") \
     X(dropped_tokens, COUNTER, 1, "cleave_kv_tier_dropped_tokens_total",                           \
-      "Tokens whose KV was not stored: memory was short, or the tier slow or full.")               \
-    X(damaged, COUNTER, 1, "cleave_kv_tier_damaged_total", "Records of a tier that were damaged.") \
+      "Tokens whose KV was not stored, because memory was short, or the tier slow or full.")       \
+    X(damaged, COUNTER, 1, "cleave_kv_tier_damaged_total", "Damaged records found in a tier.")     \
     X(load_fixed_us, GAUGE, 1e-6, "cleave_kv_tier_load_fixed_seconds",                             \
-      "Measured time of a load without its tokens.")                                               \
+      "Measured time of a load, without the time for its tokens.")                                 \
     X(load_token_ns, GAUGE, 1e-9, "cleave_kv_tier_load_token_seconds",                             \
-      "Measured time of loading one token more.")                                                  \
+      "Measured time that a token adds to a load.")                                                \
     X(least_tokens, GAUGE, 1, "cleave_kv_tier_least_tokens",                                       \
-      "Fewest tokens that are loaded and not computed; 4294967295 = computing always wins.")
+      "Fewest tokens that are loaded instead of computed; 4294967295 = always computed.")
 
 /* Copies of KV between GPU memory and host memory, and between GPUs: struct message_copies. out =
  * from GPU memory to host memory; in = from host memory to GPU memory; peer = to another process's
  * GPU memory. X(bits, name, kind, group, factor, family, help) */
 #define COPY_COUNTERS(X)                                                                           \
     X(32, way, GAUGE, COPIES, 1, "cleave_kv_way",                                                  \
-      "Where KV is and how it is sent: 0 = host memory; 1 = GPU memory, directly where the "       \
-      "peer can; 2 = GPU memory, through host memory; 3 = as 2, but directly between GPUs of one " \
-      "computer (CUDA IPC).")                                                                      \
+      "Where KV is and how it is sent: 0 = host memory; 1 = GPU memory, directly where the link "  \
+      "allows it; 2 = GPU memory, through host memory; 3 = as 2, but directly between GPUs of "    \
+      "one host (CUDA IPC).")                                                                      \
     X(64, out_bytes, COUNTER, COPIES, 1, "cleave_kv_staged_out_bytes_total",                       \
       "KV bytes copied out of GPU memory to be sent.")                                             \
     X(64, out_us, COUNTER, COPIES, 1e-6, "cleave_kv_staged_out_seconds_total",                     \
@@ -205,49 +204,49 @@
       "Prompt tokens looked up in prefix caches.")                                                 \
     X(prefix_hit_tokens, "vllm:prefix_cache_hits_total", "Prompt tokens found in prefix caches.")  \
     X(preemptions, "vllm:num_preemptions_total",                                                   \
-      "Answers whose KV memory was taken for others (preemptions).")
+      "Preemptions: answers whose KV memory was taken for others.")
 
 /* Counters and gauges of the gateway: enum metrics_value. X(name, kind, group, family, help) */
 #define GATEWAY_COUNTERS(X)                                                                        \
     X(REQUESTS_RUNNING, GAUGE, REQUESTS, "vllm:num_requests_running",                              \
-      "Requests that a machine has begun.")                                                        \
+      "Requests that a machine has begun to compute.")                                             \
     X(REQUESTS_WAITING, GAUGE, REQUESTS, "vllm:num_requests_waiting",                              \
-      "Requests that no machine has begun.")                                                       \
+      "Requests that no machine has begun to compute.")                                            \
     X(PROMPT_TOKENS, COUNTER, REQUESTS, "vllm:prompt_tokens_total",                                \
-      "Tokens of prompts, computed or cached.")                                                    \
+      "Prompt tokens, computed or cached.")                                                        \
     X(GENERATED_TOKENS, COUNTER, REQUESTS, "vllm:generation_tokens_total", "Generated tokens.")    \
     X(ACCESS_DROPPED, COUNTER, REQUESTS, "cleave_access_lines_dropped_total",                      \
       "Lines missing from log/access_file: its disk was full or too slow.")                        \
     X(SPANS_DROPPED, COUNTER, REQUESTS, "cleave_spans_dropped_total",                              \
-      "Spans that the collector at log/otlp_endpoint did not take.")                               \
+      "Spans that did not reach the collector at log/otlp_endpoint.")                              \
     X(LEDGER_WAITING, GAUGE, REQUESTS, "cleave_ledger_lines_waiting",                              \
-      "Answers that ended and whose lines are not in log/ledger_file yet.")                        \
+      "Ended answers that have no line in log/ledger_file yet.")                                   \
     X(LEDGER_LOST, COUNTER, REQUESTS, "cleave_ledger_answers_lost_total",                          \
-      "Answers without a line in log/ledger_file: too many were waiting for its disk.")            \
+      "Answers without a line in log/ledger_file, because too many waited for its disk.")          \
     X(UNKNOWN_FIELDS, COUNTER, REQUESTS, "cleave_unknown_fields_total",                            \
       "Fields of requests that this server does not know (docs/api.md); they had no effect.")      \
     X(READY, GAUGE, ROUTING, "cleave_ready",                                                       \
-      "1 while machines that are up can serve a request together, else 0.")                        \
+      "1 while the machines that are up can serve requests, else 0.")                              \
     X(REQUESTS_UNROUTED, GAUGE, ROUTING, "cleave_requests_unrouted",                               \
       "Requests in the gateway's queue, without a machine yet.")                                   \
     X(REQUESTS_BLAMED, COUNTER, ROUTING, "cleave_requests_blamed_total",                           \
-      "Requests that failed because machines crashed while they computed them.")                   \
+      "Requests that failed because machines crashed while computing them.")                       \
     X(MACHINE_CRASHES, COUNTER, ROUTING, "cleave_machine_crashes_total",                           \
-      "Local machines that crashed (not those that were killed from outside).")                    \
+      "Crashes of local machines, except machines killed from outside.")                           \
     X(ROUTES_SPLIT, COUNTER, ROUTING, "cleave_routes_split_total",                                 \
-      "Requests sent to a prompt machine and another token machine.")                              \
+      "Requests whose prompt and answer were sent to two machines.")                               \
     X(ROUTES_TOGETHER, COUNTER, ROUTING, "cleave_routes_together_total",                           \
-      "Requests sent to one machine for prompt and answer.")                                       \
+      "Requests whose prompt and answer were sent to one machine.")                                \
     X(REQUESTS_RESUMED, COUNTER, ROUTING, "cleave_requests_resumed_total",                         \
       "Times that a request lost its machines and resumed on others.")                             \
     X(TOKENS_RECOMPUTED, COUNTER, ROUTING, "cleave_tokens_recomputed_total",                       \
-      "Prompt and answer tokens that resumed requests computed.")                                  \
+      "Prompt and answer tokens computed again for resumed requests.")                             \
     X(TOKENS_REUSED, COUNTER, ROUTING, "cleave_tokens_reused_total",                               \
       "Prompt and answer tokens of resumed requests whose KV a machine still had.")                \
     X(CHECKPOINTS, COUNTER, ROUTING, "cleave_checkpoints_total",                                   \
       "Copies of KV of running answers to other machines.")                                        \
     X(CHECKPOINT_TOKENS_USED, COUNTER, ROUTING, "cleave_checkpoint_tokens_used_total",             \
-      "Tokens of resumed requests that were found in checkpoints.")                                \
+      "Tokens of resumed requests whose KV was found in checkpoints.")                             \
     X(REQUESTS_HANDED_OVER, COUNTER, ROUTING, "cleave_requests_handed_over_total",                 \
       "Answers that left a draining machine with their KV.")                                       \
     X(EVENTS_WRITTEN, COUNTER, EVENTS, "cleave_events_written_total", "Lines of log/events_file.") \
@@ -259,22 +258,22 @@
     X(ETCD_REFUSED, COUNTER, ETCD, "cleave_etcd_machines_refused_total",                           \
       "Registrations in etcd that the gateway does not use, such as with another model.")          \
     X(RELOAD_GOOD, GAUGE, RELOAD, "cleave_config_last_reload_successful",                          \
-      "1 = the latest reload had no mistake, or there was none.")                                  \
+      "1 = the latest reload succeeded, or there was no reload.")                                  \
     X(RELOAD_TIME, GAUGE, RELOAD, "cleave_config_last_reload_success_timestamp_seconds",           \
       "Latest start or successful reload, in Unix time.")
 
 /* Counters and gauges of one API key: struct api_key_counts. /admin/state shows all lines. X(name,
  * kind, family, help) */
 #define KEY_COUNTERS(X)                                                                            \
-    X(requests, COUNTER, "cleave_key_requests_total", "Answers begun with an API key.")            \
+    X(requests, COUNTER, "cleave_key_requests_total", "Answers that began for an API key.")        \
     X(refused, COUNTER, "cleave_key_refused_total",                                                \
-      "Requests refused at a limit of their API key.")                                             \
+      "Requests refused because of a limit of their API key.")                                     \
     X(prompt_tokens, COUNTER, "cleave_key_prompt_tokens_total", "Prompt tokens of an API key.")    \
     X(generated_tokens, COUNTER, "cleave_key_generated_tokens_total",                              \
       "Tokens generated for an API key.")                                                          \
     X(in_flight, GAUGE, "cleave_key_requests_in_flight", "Running answers of an API key.")         \
     X(day_requests, GAUGE, "cleave_key_day_requests",                                              \
-      "Answers begun with an API key on this day (UTC).")                                          \
+      "Answers that began for an API key on this day (UTC).")                                      \
     X(day_tokens, GAUGE, "cleave_key_day_tokens",                                                  \
       "Prompt and answer tokens of an API key on this day (UTC).")
 

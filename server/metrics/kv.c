@@ -44,7 +44,7 @@ static void kinds_render(struct text *out, const struct metrics *m, uint32_t mac
 void metrics_kv_render(struct text *out, const struct metrics *m)
 {
     metrics_family(out, "vllm:kv_cache_usage_perc", "gauge",
-                   "Share of the token machines' KV blocks in use (1 = all).");
+                   "Share of KV blocks in use on token and mixed machines (1 = all).");
     metrics_vllm_sample(out, m, "vllm:kv_cache_usage_perc", metrics_kv_usage(m));
     metrics_family(out, "vllm:gpu_cache_usage_perc", "gauge",
                    "Older name of vllm:kv_cache_usage_perc.");
@@ -61,13 +61,12 @@ void metrics_kv_render(struct text *out, const struct metrics *m)
     }
     metrics_family(
         out, "cleave_kv_bytes", "gauge",
-        "Memory of the KV blocks that are not free, by the kind of layers (full, window, "
-        "latent).");
+        "Memory of KV blocks that are not free, by kind of layers (full, window, latent).");
     for (uint32_t i = 0; i < m->fleet->count; i++)
         if (m->machines[i].gauges_known)
             kinds_render(out, m, i, "cleave_kv_bytes", m->machines[i].latest_stats.kv_bytes);
     metrics_family(out, "cleave_transfer_bytes_total", "counter",
-                   "KV bytes written to token machines, by the kind of layers.");
+                   "KV bytes written to token machines, by kind of layers.");
     for (uint32_t i = 0; i < m->fleet->count; i++) {
         const struct message_stats stats = metrics_counters(m, i);
         if (m->machines[i].counters_known)

@@ -47,11 +47,12 @@ static double kv_tokens(const struct message_others *others)
 static const struct others_family families[] = {
     {"cleave_machine_gateways", "Gateways that are connected to a machine, this one included.",
      gateways},
-    {"cleave_machine_others_prompts", "Other gateways' prompts on a machine, not yet computed.",
-     prompts},
-    {"cleave_machine_others_prompt_tokens", "Tokens of other gateways' prompts, not yet computed.",
-     prompt_tokens},
-    {"cleave_machine_others_decodes", "Other gateways' answers, running or to come.", decodes},
+    {"cleave_machine_others_prompts",
+     "Other gateways' prompts that a machine has not computed yet.", prompts},
+    {"cleave_machine_others_prompt_tokens",
+     "Other gateways' prompt tokens that a machine has not computed yet.", prompt_tokens},
+    {"cleave_machine_others_decodes", "Other gateways' answers on a machine, running or reserved.",
+     decodes},
     {"cleave_machine_others_kv_tokens",
      "KV memory, in tokens, that other gateways' requests may fill.", kv_tokens},
 };
@@ -59,12 +60,13 @@ static const struct others_family families[] = {
 void metrics_others_render(struct text *out, const struct metrics *m)
 {
     metrics_family(out, "cleave_gateway_info", "gauge",
-                   "This gateway's name, as machines know it.");
+                   "Always 1. name: this gateway's name, as machines know it.");
     text_string_add(out, "cleave_gateway_info");
     metrics_label_add(out, "{", "name", m->gateway_name);
     text_string_add(out, "} 1\n");
-    metrics_family(out, "cleave_gateway_leads", "gauge",
-                   "1 while this gateway is the one that may move machines between the pools.");
+    metrics_family(
+        out, "cleave_gateway_leads", "gauge",
+        "1 while this gateway is the leader, which alone repurposes machines (scheduling.md).");
     text_format_add(out, "cleave_gateway_leads %d\n", m->follows ? 0 : 1);
     for (size_t f = 0; f < sizeof(families) / sizeof(families[0]); f++) {
         metrics_family(out, families[f].name, "gauge", families[f].help);

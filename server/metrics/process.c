@@ -84,9 +84,9 @@ static void iterations_render(struct text *out, const struct metrics *m)
     const struct histogram *h = &m->iterations;
     const char *name = "cleave_event_loop_seconds";
     uint64_t below = 0;
-    metrics_family(out, name, "histogram",
-                   "Iterations of the gateway's event loop, without sleep: an event waits at most "
-                   "this long.");
+    metrics_family(
+        out, name, "histogram",
+        "Time of an event loop iteration of the gateway, without sleep: an event's longest wait.");
     for (uint32_t bucket = 0; bucket < h->bound_count; bucket++) {
         char bound[32];
         metrics_bound_write(h->bounds[bucket], bound);
@@ -109,8 +109,9 @@ void metrics_process_render(struct text *out, const struct metrics *m)
            processor_s());
     figure(out, "process_resident_memory_bytes", "gauge", "Resident memory of the gateway.",
            (double)memory_resident());
-    figure(out, "process_open_fds", "gauge", "Open files of the gateway.", files_open());
-    figure(out, "process_max_fds", "gauge", "Most open files of the gateway.", files_most());
+    figure(out, "process_open_fds", "gauge", "Open file descriptors of the gateway.", files_open());
+    figure(out, "process_max_fds", "gauge", "Limit of open file descriptors of the gateway.",
+           files_most());
     figure(out, "process_start_time_seconds", "gauge", "Start of the gateway, in Unix time.",
            start_s());
 }

@@ -106,7 +106,7 @@ static const struct time_family time_families[] = {
     {METRICS_QUEUE, false, "cleave_request_queue_seconds",
      "From arrival until the prompt's first batch, without the wait for KV memory."},
     {METRICS_RESERVE, false, "cleave_request_reserve_seconds",
-     "Wait for KV memory of the token machine."},
+     "Wait for KV memory on the token machine."},
     {METRICS_PROMPT, false, "cleave_request_prompt_seconds",
      "From the prompt's first batch until the first token."},
     {METRICS_EXPOSED, false, "cleave_request_exposed_transfer_seconds",
@@ -122,8 +122,9 @@ static const struct time_family time_families[] = {
     {METRICS_INTER_TOKEN, true, "vllm:time_per_output_token_seconds",
      "Older name of vllm:inter_token_latency_seconds."},
     {METRICS_PER_TOKEN, true, "vllm:request_time_per_output_token_seconds",
-     "Time per token after the first one, over each request."},
-    {METRICS_E2E, true, "vllm:e2e_request_latency_seconds", "From arrival until the end."},
+     "Mean time per token of a request after its first token."},
+    {METRICS_E2E, true, "vllm:e2e_request_latency_seconds",
+     "From arrival until the end of the answer."},
     {METRICS_WAIT, true, "vllm:request_queue_time_seconds",
      "From arrival until the prompt's first batch."},
     {METRICS_PROMPT, true, "vllm:request_prefill_time_seconds",
@@ -232,9 +233,11 @@ const char *metrics_refusal_name(enum metrics_refusal refusal)
 
 static void refusals_render(struct text *out, const struct metrics *m)
 {
-    metrics_family(out, "cleave_requests_refused_total", "counter",
-                   "Refused requests. too_late, too_long: for slo/ttft_ms; too_large: for the KV "
-                   "memory of any machine; long_wait: for scheduler/queue_ms.");
+    metrics_family(
+        out, "cleave_requests_refused_total", "counter",
+        "Refused requests. queue_full: scheduler/queue_requests_max; long_wait: "
+        "scheduler/queue_ms; too_late: slo/ttft_ms; too_long: slo/ttft_ms, even on idle machines; "
+        "too_large: needs more KV memory than any machine has; too_many_open: 8192 are open.");
     for (int reason = 0; reason < METRICS_REFUSAL_COUNT; reason++) {
         text_format_add(out, "cleave_requests_refused_total{reason=\"%s\"}",
                         metrics_refusal_name((enum metrics_refusal)reason));
@@ -245,10 +248,10 @@ static void refusals_render(struct text *out, const struct metrics *m)
 static void requests_render(struct text *out, const struct metrics *m)
 {
     group_render(out, m, METRICS_GROUP_REQUESTS);
-    sizes_render(out, m, "vllm:request_prompt_tokens", "Prompt tokens of requests that ended well.",
-                 &m->prompt_sizes);
+    sizes_render(out, m, "vllm:request_prompt_tokens",
+                 "Prompt tokens of each request that ended without an error.", &m->prompt_sizes);
     sizes_render(out, m, "vllm:request_generation_tokens",
-                 "Answer tokens of requests that ended well.", &m->answer_sizes);
+                 "Answer tokens of each request that ended without an error.", &m->answer_sizes);
 
     static const char *const reasons[METRICS_REASON_COUNT] = {"stop", "length", "abort", "error"};
     metrics_family(out, "vllm:request_success_total", "counter", "Requests that ended, by reason.");
@@ -426,9 +429,8 @@ static void lives_render(struct text *out, const struct metrics *m)
         if (fleet_machine_present(&m->fleet->machines[i]) && m->fleet->machines[i].config.local)
             metrics_machine_sample(out, m, "cleave_machine_starts_total", i,
                                    (double)m->fleet->machines[i].process.starts);
-    metrics_family(
-        out, "cleave_machine_mismatch", "gauge",
-        "1 while a machine is not used because of another model, KV settings or protocol.");
+    metrics_family(out, "cleave_machine_mismatch", "gauge",
+                   "1 while a machine is not used because model, KV settings or protocol differ.");
     for (uint32_t i = 0; i < m->fleet->count; i++)
         if (fleet_machine_present(&m->fleet->machines[i]))
             metrics_machine_sample(out, m, "cleave_machine_mismatch", i,
@@ -443,7 +445,7 @@ static void machines_render(struct text *out, const struct metrics *m)
         if (fleet_machine_present(&m->fleet->machines[i]))
             metrics_machine_sample(out, m, "cleave_machine_up", i, m->machines[i].up);
     metrics_family(out, "cleave_machine_in_pool", "gauge",
-                   "Pool of the machine: 0 = prompt, 1 = token, 2 = mixed.");
+                   "Current pool of the machine: 0 = prompt, 1 = token, 2 = mixed.");
     for (uint32_t i = 0; i < m->fleet->count; i++)
         if (m->machines[i].pool_known)
             metrics_machine_sample(out, m, "cleave_machine_in_pool", i, m->machines[i].pool);
@@ -462,7 +464,7 @@ static void machines_render(struct text *out, const struct metrics *m)
 static void transfers_render(struct text *out, const struct metrics *m)
 {
     metrics_family(out, "cleave_transfers_total", "counter",
-                   "KV transfers that arrived, by how: layer by layer, or in one piece.");
+                   "KV transfers that arrived. path: layerwise or one_piece.");
     uint64_t transfer_us = 0;
     uint64_t exposed_us = 0;
     for (uint32_t i = 0; i < m->fleet->count; i++) {
@@ -491,9 +493,8 @@ static void transfers_render(struct text *out, const struct metrics *m)
 static void drafts_render(struct text *out, const struct metrics *m)
 {
     const char *family = "cleave_spec_decode_num_accepted_tokens_per_pos_total";
-    metrics_family(
-        out, family, "counter",
-        "Drafted tokens that the model accepted, by their position in the draft of a step.");
+    metrics_family(out, family, "counter",
+                   "Drafted tokens that the model accepted, by position in the draft (0 = first).");
     for (uint32_t i = 0; i < m->fleet->count; i++) {
         const struct message_stats stats = metrics_counters(m, i);
         uint64_t accepted[LIMIT_DRAFT_TOKENS];
@@ -573,7 +574,7 @@ static void links_render(struct text *out, const struct metrics *m)
 {
     uint32_t count = m->fleet->count;
     metrics_family(out, "cleave_link_up", "gauge",
-                   "1 while a prompt machine can write into a token machine's memory, over `path`. "
+                   "1 while a prompt machine can write into a token machine's memory. path: how. "
                    "With more than 64 machines, only links that are down.");
     for (uint32_t from = 0; from < count; from++) {
         for (uint32_t to = 0; to < count; to++) {
@@ -621,7 +622,8 @@ static void link_speeds_render(struct text *out, const struct metrics *m)
 
 static void build_render(struct text *out)
 {
-    metrics_family(out, "cleave_build_info", "gauge", "Always 1; the gateway's build.");
+    metrics_family(out, "cleave_build_info", "gauge",
+                   "Always 1. The labels name the gateway's build.");
     text_string_add(out, "cleave_build_info{");
     metrics_label_add(out, "", "version", build_info_release());
     metrics_label_add(out, ",", "commit", build_info_commit());

@@ -50,11 +50,10 @@ static void headroom_render(struct text *out, const struct metrics *m)
 {
     if (!m->headroom_known)
         return;
-    metrics_family(
-        out, "cleave_headroom_ratio", "gauge",
-        "By which factor the traffic of the last 5 minutes can grow until a tenth of the "
-        "answers miss slo/ttft_ms, slo/tbt_ms or one of them (all); at most 100. Missing "
-        "while there is too little traffic.");
+    metrics_family(out, "cleave_headroom_ratio", "gauge",
+                   "Factor by which the traffic of the last 5 minutes can grow until a tenth of "
+                   "the answers miss slo/ttft_ms, slo/tbt_ms or one of them (all); at most 100. "
+                   "Absent with too little traffic.");
     for (int slo = 0; slo <= METRICS_SLO_COUNT; slo++) {
         text_string_add(out, "cleave_headroom_ratio");
         metrics_label_add(out, "{", "slo", names[slo]);
@@ -73,10 +72,9 @@ void metrics_slo_render(struct text *out, const struct metrics *m)
         text_string_add(out, "}");
         metrics_value_add(out, m->slo_s[slo]);
     }
-    metrics_family(
-        out, "cleave_slo_answers_total", "counter",
-        "Answers that ended, by whether they met the limit (tbt: on average; all: both). "
-        "Errors meet none; refused and cancelled requests do not count.");
+    metrics_family(out, "cleave_slo_answers_total", "counter",
+                   "Answers that ended. met: the answer met the limit (tbt: on average; all: both "
+                   "limits). Errors meet no limit; refused and cancelled requests do not count.");
     for (int slo = 0; slo <= METRICS_SLO_COUNT; slo++) {
         for (int met = 0; met < 2; met++) {
             text_string_add(out, "cleave_slo_answers_total");

@@ -26,8 +26,8 @@ void metrics_versions_render(struct text *out, const struct metrics *m)
     if (m->versions[0].number == 0 && m->versions[1].number == 0)
         return;
     metrics_family(out, "cleave_model_version", "gauge",
-                   "1 for each model that machines of this cluster have; state: serving gets new "
-                   "requests.");
+                   "1 for each model that machines of this cluster have. state: serving = new "
+                   "requests get this model.");
     for (int i = 0; i < METRICS_VERSIONS; i++) {
         if (m->versions[i].number == 0)
             continue;

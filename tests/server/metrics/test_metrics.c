@@ -592,10 +592,10 @@ static void print_reference(FILE *out)
     char type[16];
     bool sampled = true;
     fprintf(out, "# The metrics\n\n"
-                 "`GET /metrics` has these families in this order "
+                 "A gateway shows these metrics at `GET /metrics`, in this order "
                  "([access](operation.md#seeing-what-it-does)).\n"
-                 "Besides the labels below, `vllm:` families have `model_name` and `engine`, "
-                 "those with `machine` also `pool`, and\nhistograms `le`.\n\n"
+                 "Labels that the table leaves out: `vllm:` metrics also have `model_name` and "
+                 "`engine`, metrics with `machine` also\n`pool`, histograms `le`.\n\n"
                  "`build/tests/server/metrics/test_metrics --reference` prints this page.\n\n"
                  "| name | type, labels | meaning |\n|---|---|---|\n");
     char *save;
