@@ -33,8 +33,9 @@ struct stage_slot {
     struct engine_score *scores;        /* [sequences_max] */
     struct sampled *score_results;      /* [rows_max] */
     struct engine_pooled *pooled;       /* [sequences_max] */
-    int64_t *sums;                      /* [sums_capacity], used [job.pooled_count × hidden]. */
-    size_t sums_capacity;
+    /* [pooled_sums_capacity], used [job.pooled_count × hidden]. */
+    int64_t *pooled_sums;
+    size_t pooled_sums_capacity;
 };
 
 /* State of the group in which a rank computes. */
