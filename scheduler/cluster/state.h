@@ -244,13 +244,13 @@ struct sched_cluster {
 };
 
 /* Returns true if machine i is in the set. */
-static inline bool set_has(const struct machine_set *set, uint32_t i)
+static inline bool machine_set_has(const struct machine_set *set, uint32_t i)
 {
     return (set->words[i / 64] >> (i % 64) & 1) != 0;
 }
 
 /* Adds machine i to the set (in = true) or removes it. */
-static inline void set_put(struct machine_set *set, uint32_t i, bool in)
+static inline void machine_set_put(struct machine_set *set, uint32_t i, bool in)
 {
     uint64_t bit = 1ull << (i % 64);
     set->words[i / 64] = in ? set->words[i / 64] | bit : set->words[i / 64] & ~bit;
@@ -285,7 +285,8 @@ static inline uint64_t machine_kv_tokens(const struct cluster_machine *machine, 
                                          bool has_prompt)
 {
     const struct sched_kv *kv = &machine->kv;
-    return layer_groups_tokens(&kv->groups, kv->block_tokens, tokens, kv->kept_spans[has_prompt]);
+    return layer_groups_kv_tokens(&kv->groups, kv->block_tokens, tokens,
+                                  kv->kept_spans[has_prompt]);
 }
 
 /* Returns the KV memory, in tokens, that is scheduled for the request on the machine that generates

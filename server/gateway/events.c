@@ -81,12 +81,12 @@ void gateway_event_configure(struct gateway *g, const struct gateway_version *ve
     line_end(g, true);
 }
 
-void gateway_event_outcome(struct gateway *g, struct gateway_request *r, bool computed)
+void gateway_event_outcome(struct gateway *g, struct gateway_request *r, bool prompt_computed)
 {
     if (r->decision.choice == EVENT_CHOICE_NONE)
         return;
     event_text_outcome(&g->event_line, gateway_request_version(g, r)->number, gateway_now(g),
-                       request_slot(r), &r->decision, computed);
+                       request_slot(r), &r->decision, prompt_computed);
     line_end(g, true);
     r->decision = (struct event_decision){.choice = EVENT_CHOICE_NONE};
 }

@@ -65,11 +65,11 @@ struct gateway {
     struct text event_line;          /* Line that events.c is writing. */
     bool events_warned;              /* A warning about lost lines of event_log was logged. */
     struct gateway_headroom headroom;
-    char note[256];               /* Set by gateway_note_set. */
-    char update_note[400];        /* Set by gateway_update_note_set. */
-    char name[LIMIT_NAME_BYTES];  /* Unique among gateways. */
-    uint32_t led_elsewhere_count; /* Machines that report another gateway as the leader. */
-    struct gateway_share share;   /* Latest result of gateway_share. */
+    char health_note[256];                 /* Set by gateway_note_set. */
+    char health_update_note[400];          /* Set by gateway_update_note_set. */
+    char name[LIMIT_NAME_BYTES];           /* Unique among gateways. */
+    uint32_t led_elsewhere_count;          /* Machines that report another gateway as the leader. */
+    struct gateway_share key_limits_share; /* Latest result of gateway_share. */
     /* Time since which the machines report fewer gateways than key_limits_share.gateways; -1 = they
      * do not. */
     int64_t fewer_since_us;
@@ -238,8 +238,8 @@ void gateway_event_machine(struct gateway *g, const struct fleet_machine *m);
 void gateway_event_request(struct gateway *g, const struct gateway_version *version,
                            const struct gateway_request *r);
 /* Adds the outcome of r->decision and forgets the decision. Does nothing without a decision.
- * computed: see event_text_outcome. */
-void gateway_event_outcome(struct gateway *g, struct gateway_request *r, bool computed);
+ * prompt_computed: see `computed` of event_text_outcome. */
+void gateway_event_outcome(struct gateway *g, struct gateway_request *r, bool prompt_computed);
 /* Updates the event log's counters in /metrics, and logs a warning when the log loses lines. */
 void gateway_events_turn(struct gateway *g);
 
