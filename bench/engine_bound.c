@@ -20,11 +20,11 @@ static double weights_read(const struct model_hyper *h, double layer_weights, do
 struct engine_bound engine_bound_of(const struct model_hyper *h, size_t weight_bytes,
                                     const struct roofline *roofline, const struct engine_case *c)
 {
-    bool prompt = c->prompt > 0;
-    double rows = prompt ? c->prompt : c->streams, sampled = prompt ? 1 : c->streams;
+    bool prompt = c->prompt_tokens > 0;
+    double rows = prompt ? c->prompt_tokens : c->streams, sampled = prompt ? 1 : c->streams;
     /* Mean number of tokens in the context of a row, with the row itself: over all rows, and over
      * the sampled rows. */
-    double context = prompt ? (rows + 1) / 2 : c->depth + (ENGINE_DECODE_STEPS + 1) / 2.0;
+    double context = prompt ? (rows + 1) / 2 : c->depth_tokens + (ENGINE_DECODE_STEPS + 1) / 2.0;
     double sampled_context = prompt ? rows : context;
     double cached = prompt ? 0 : rows * (context - 1);
 

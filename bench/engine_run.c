@@ -20,25 +20,49 @@
 #define ENGINES_MAX    8
 
 const struct engine_case engine_cases[] = {
-    {.name = "prompt of 128", .prompt = 128, .goal_one_thread = 2900, .goal_two_threads = 5000},
-    {.name = "prompt of 512", .prompt = 512, .goal_one_thread = 2500, .goal_two_threads = 4200},
-    {.name = "prompt of 2048", .prompt = 2048, .goal_one_thread = 1900, .goal_two_threads = 3000},
+    {.name = "prompt of 128",
+     .prompt_tokens = 128,
+     .goal_one_thread = 2900,
+     .goal_two_threads = 5000},
+    {.name = "prompt of 512",
+     .prompt_tokens = 512,
+     .goal_one_thread = 2500,
+     .goal_two_threads = 4200},
+    {.name = "prompt of 2048",
+     .prompt_tokens = 2048,
+     .goal_one_thread = 1900,
+     .goal_two_threads = 3000},
     {.name = "1 stream, depth 0", .streams = 1, .goal_one_thread = 430, .goal_two_threads = 520},
     {.name = "1 stream, depth 1024",
      .streams = 1,
-     .depth = 1024,
+     .depth_tokens = 1024,
      .goal_one_thread = 310,
      .goal_two_threads = 350},
     {.name = "8 streams, depth 0", .streams = 8, .goal_two_threads = 3000},
-    {.name = "8 streams, depth 1024", .streams = 8, .depth = 1024, .goal_two_threads = 1000},
+    {.name = "8 streams, depth 1024", .streams = 8, .depth_tokens = 1024, .goal_two_threads = 1000},
     {.name = "32 streams, depth 0", .streams = 32, .goal_two_threads = 4300},
-    {.name = "32 streams, depth 1024", .streams = 32, .depth = 1024, .goal_two_threads = 1100},
-    {.name = "1 stream, sampled", .streams = 1, .depth = 1024, .sampling = ENGINE_SAMPLED},
-    {.name = "1 stream, penalties", .streams = 1, .depth = 1024, .sampling = ENGINE_PENALISED},
-    {.name = "8 streams, sampled", .streams = 8, .depth = 1024, .sampling = ENGINE_SAMPLED},
-    {.name = "8 streams, penalties", .streams = 8, .depth = 1024, .sampling = ENGINE_PENALISED},
-    {.name = "32 streams, sampled", .streams = 32, .depth = 1024, .sampling = ENGINE_SAMPLED},
-    {.name = "32 streams, penalties", .streams = 32, .depth = 1024, .sampling = ENGINE_PENALISED},
+    {.name = "32 streams, depth 1024",
+     .streams = 32,
+     .depth_tokens = 1024,
+     .goal_two_threads = 1100},
+    {.name = "1 stream, sampled", .streams = 1, .depth_tokens = 1024, .sampling = ENGINE_SAMPLED},
+    {.name = "1 stream, penalties",
+     .streams = 1,
+     .depth_tokens = 1024,
+     .sampling = ENGINE_PENALISED},
+    {.name = "8 streams, sampled", .streams = 8, .depth_tokens = 1024, .sampling = ENGINE_SAMPLED},
+    {.name = "8 streams, penalties",
+     .streams = 8,
+     .depth_tokens = 1024,
+     .sampling = ENGINE_PENALISED},
+    {.name = "32 streams, sampled",
+     .streams = 32,
+     .depth_tokens = 1024,
+     .sampling = ENGINE_SAMPLED},
+    {.name = "32 streams, penalties",
+     .streams = 32,
+     .depth_tokens = 1024,
+     .sampling = ENGINE_PENALISED},
 };
 const size_t engine_case_count = sizeof(engine_cases) / sizeof(engine_cases[0]);
 
@@ -98,7 +122,7 @@ static void sample(struct engine_run *run, enum engine_sampling how, const float
 
 static void run_decode(struct engine_run *run, struct forward *forward, const struct engine_case *c)
 {
-    const uint32_t streams = c->streams, depth = c->depth;
+    const uint32_t streams = c->streams, depth = c->depth_tokens;
     struct compute_sequence sequences[STREAMS_MAX];
     uint32_t rows[STREAMS_MAX];
     for (uint32_t step = 0; step < ENGINE_DECODE_STEPS; step++) {
@@ -128,11 +152,11 @@ double engine_run_measure(struct engine_run *run, uint32_t index, const struct e
     uint64_t tokens = 0;
     int64_t started = clock_now_us(&clock_system), took;
     do {
-        if (c->prompt > 0)
-            run_prompt(run, forward, c->prompt);
+        if (c->prompt_tokens > 0)
+            run_prompt(run, forward, c->prompt_tokens);
         else
             run_decode(run, forward, c);
-        tokens += c->prompt > 0 ? c->prompt : c->streams * ENGINE_DECODE_STEPS;
+        tokens += c->prompt_tokens > 0 ? c->prompt_tokens : c->streams * ENGINE_DECODE_STEPS;
         took = clock_now_us(&clock_system) - started;
     } while (took < MEASURE_US_MIN);
     return (double)tokens * 1e6 / (double)took;

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Decode steps of one run of a case. In step i of a run, each stream has depth + i cached
+/* Decode steps of one run of a case. In step i of a run, each stream has depth_tokens + i cached
  * tokens. */
 #define ENGINE_DECODE_STEPS 32
 
@@ -24,10 +24,10 @@ enum engine_sampling {
 };
 
 struct engine_case {
-    const char *name; /* Name in tables and in --only, such as "1 stream, depth 1024". */
-    uint32_t prompt;  /* Tokens of the prompt; 0 = the case decodes. */
-    uint32_t streams; /* Streams that decode together; 0 = the case is a prompt. */
-    uint32_t depth;   /* Cached tokens of each stream before the first decode step. */
+    const char *name;       /* Name in tables and in --only, such as "1 stream, depth 1024". */
+    uint32_t prompt_tokens; /* Tokens of the prompt; 0 = the case decodes. */
+    uint32_t streams;       /* Streams that decode together; 0 = the case is a prompt. */
+    uint32_t depth_tokens;  /* Cached tokens of each stream before the first decode step. */
     enum engine_sampling sampling;
     /* Goals in tokens/s for the default model; 0 = no goal. */
     double goal_one_thread;  /* With one thread. */

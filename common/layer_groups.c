@@ -46,8 +46,8 @@ uint32_t layer_groups_blocks(const struct layer_groups *groups, uint32_t spans, 
     return layer_groups_blocks_to_take(groups, spans, 0, 0, keep);
 }
 
-uint64_t layer_groups_tokens(const struct layer_groups *groups, uint32_t block_tokens,
-                             uint64_t tokens, uint32_t keep)
+uint64_t layer_groups_kv_tokens(const struct layer_groups *groups, uint32_t block_tokens,
+                                uint64_t tokens, uint32_t keep)
 {
     const uint32_t count = layer_groups_count(groups);
     if (groups->windowed == 0)

@@ -94,8 +94,8 @@ uint32_t layer_groups_blocks(const struct layer_groups *groups, uint32_t spans, 
 /* Returns the KV memory of a request with `tokens` tokens. The unit is the memory of one token in
  * all layers. Without windows, the result is `tokens`; with windows, the memory of the request's
  * blocks, rounded up. `keep` is the result of layer_groups_spans_kept. */
-uint64_t layer_groups_tokens(const struct layer_groups *groups, uint32_t block_tokens,
-                             uint64_t tokens, uint32_t keep);
+uint64_t layer_groups_kv_tokens(const struct layer_groups *groups, uint32_t block_tokens,
+                                uint64_t tokens, uint32_t keep);
 
 /* Returns the number of blocks, in all groups, that a request with `spans` spans must take from the
  * block pool. The request takes none for the spans that a prefix cache holds: the first `held`

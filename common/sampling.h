@@ -2,8 +2,8 @@
  * struct sampled is one chosen token. The gateway fills in the rules, and messages carry them to
  * machines. The samplers of the host (model/forward/sampler.h) and of GPUs (compute/sampling.h)
  * choose tokens by these rules; model/forward/logit_edits.h has the order of the rules. The structs
- * are data only, for any thread. Rules that name single tokens are in common/token_rules.h; stop
- * strings are not here (server/api/stop_strings.h). */
+ * are data only, for any thread. Biases, allowed tokens and forbidden sequences are in
+ * common/token_rules.h; stop strings are in server/api/stop_strings.h. */
 #ifndef COMMON_SAMPLING_H
 #define COMMON_SAMPLING_H
 
@@ -24,9 +24,11 @@ struct sampling {
     /* Number of alternative tokens whose log-probabilities are reported with each sampled token; at
      * most LIMIT_LOGPROBS. 0 = only the log-probability of the sampled token; -1 = none. */
     int32_t logprobs;
-    /* Most tokens of the answer; 0 = no answer: the prompt is only scored or embedded. */
+    /* Most tokens of the answer; 0 = no answer: the prompt is only scored or embedded. In messages
+     * of a resumed request, only tokens after the resume count. */
     uint32_t output_tokens_max;
-    /* Tokens in `end_tokens` are not sampled before the answer has this number of tokens. */
+    /* Tokens in `end_tokens` are not sampled before the answer has this number of tokens. In
+     * messages of a resumed request, only tokens after the resume count. */
     uint32_t output_tokens_min;
     /* Subtracted from the logits of tokens that the answer so far contains. In [-2, 2]; 0 = off. */
     float presence_penalty;
@@ -41,7 +43,7 @@ struct sampling {
     uint32_t answer_tokens;
     /* 1 + the index of the low-rank adapter with which the request is computed; 0 = none. */
     uint32_t adapter;
-    uint32_t padding; /* 0. */
+    uint32_t padding;                       /* 0. */
     uint32_t end_count;                     /* Number of ids in `end_tokens`. */
     uint32_t end_tokens[SAMPLING_ENDS_MAX]; /* Ids of the tokens that end the answer. */
 };

@@ -70,12 +70,14 @@ enum status config_fault_error(const struct config_fault *fault, const char *sou
 /* --- table.c --- */
 /* Returns the key with this path or old_path; NULL = none. `path` has a machine's name for NAME. */
 const struct config_key *config_key_find(const char *path);
-/* Returns true if the key is below `machines/NAME`. */
+/* Returns true if the key's path begins with "machines/NAME/". */
 bool config_key_of_machine(const struct config_key *key);
 /* Stores the section of a key's path: "kv/tiers" for "kv/tiers/wait_ms", "machines" for every key
  * of a machine, and the path itself for a key without a section. */
 void config_section_of(const char *path, char section_out[CONFIG_KEY_BYTES]);
-bool config_section_known(const char *path); /* Returns true if a key lies below the path. */
+/* Returns true if a key lies below the path. `path` has NAME as config_key.path has it: "machines"
+ * and "machines/NAME" are known, but "machines/p0" is not. */
+bool config_section_known(const char *path);
 /* Stores the path of the key or section that a misspelled path may mean. Returns false if no path
  * is similar. */
 bool config_key_nearest(const char *path, char nearest_out[CONFIG_KEY_BYTES]);
@@ -99,7 +101,8 @@ void config_value_describe(const struct config_key *key, char *out, size_t out_b
 /* --- machines.c --- */
 /* Replaces the machines of `pool` by the machines in `value`, and sorts all machines by pool. A
  * machine in `value` that was in this pool before keeps its settings. Returns false, with *fault
- * set, if the value is wrong or memory is short; the config is then incomplete. */
+ * set, if the value is wrong, and the config is then incomplete; or if memory is short, and the
+ * config is then unchanged. */
 bool config_pool_set(struct config *config, enum pool pool, const json_t *value,
                      struct config_fault *fault);
 /* Sets a key of a machine, as config_value_set does. A new address also sets machine->local to

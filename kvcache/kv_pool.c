@@ -46,9 +46,9 @@ const char *kv_state_name(enum kv_state state)
     return names[state];
 }
 
-/* The changes that kv_pool_mark allows. Only kv_pool_free leads to KV_FREE, from every state. If
- * the machine itself writes a block within one batch, no other part sees the block half full, so it
- * may go from reserved to live. */
+/* The changes that kv_pool_state_set allows. Only kv_pool_free leads to KV_FREE, from every state.
+ * If the machine itself writes a block within one batch, no other part sees the block half full, so
+ * it may go from reserved to live. */
 static const bool legal[KV_STATE_COUNT][KV_STATE_COUNT] = {
     [KV_RESERVED] = {[KV_FILLING] = true, [KV_LIVE] = true, [KV_QUARANTINED] = true},
     [KV_FILLING] = {[KV_LIVE] = true, [KV_QUARANTINED] = true},
@@ -196,8 +196,8 @@ enum status kv_pool_take(struct kv_pool *pool, kv_owner_id owner, enum layer_kin
     return ST_OK;
 }
 
-void kv_pool_mark(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *ids, uint32_t count,
-                  enum kv_state state)
+void kv_pool_state_set(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *ids,
+                       uint32_t count, enum kv_state state)
 {
     if (count == 0)
         return;
@@ -308,7 +308,7 @@ uint32_t kv_pool_block_count(const struct kv_pool *pool)
     return pool->block_count;
 }
 
-uint32_t kv_pool_count(const struct kv_pool *pool, enum kv_state state)
+uint32_t kv_pool_state_count(const struct kv_pool *pool, enum kv_state state)
 {
     assert(state < KV_STATE_COUNT);
     return pool->state_counts[state];

@@ -84,8 +84,8 @@ bool kv_pool_fillable(const struct kv_pool *pool, kv_owner_id owner, uint64_t fi
 bool kv_pool_owns(const struct kv_pool *pool, kv_owner_id owner, kv_block_id id);
 
 /* Changes the state of blocks of `owner`. Requires that the diagram above shows each change. */
-void kv_pool_mark(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *ids, uint32_t count,
-                  enum kv_state state);
+void kv_pool_state_set(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *ids,
+                       uint32_t count, enum kv_state state);
 
 /* Makes `heir` the owner of blocks of `owner`. Requires that `heir` is neither `owner` nor 0, and
  * that none of the blocks is reserved or quarantined. */
@@ -107,7 +107,7 @@ bool kv_pool_expired(struct kv_pool *pool, int64_t now_us, kv_owner_id *owner_ou
 /* Returns the number of all blocks. */
 uint32_t kv_pool_block_count(const struct kv_pool *pool);
 /* Returns the number of blocks in `state`. */
-uint32_t kv_pool_count(const struct kv_pool *pool, enum kv_state state);
+uint32_t kv_pool_state_count(const struct kv_pool *pool, enum kv_state state);
 /* Returns the number of blocks that were taken for layers of this kind and are not free. */
 uint32_t kv_pool_kind_count(const struct kv_pool *pool, enum layer_kind kind);
 

@@ -156,7 +156,7 @@ static void part_mark(struct kv_prefix *prefix, uint32_t id, uint32_t part, enum
 {
     for (uint32_t group = 0; group < prefix->group_count; group++)
         if (is_in_part(prefix, group, part))
-            kv_pool_mark(prefix->pool, KV_PREFIX_OWNER, &ids_of(prefix, id)[group], 1, state);
+            kv_pool_state_set(prefix->pool, KV_PREFIX_OWNER, &ids_of(prefix, id)[group], 1, state);
 }
 
 static void part_hold(struct kv_prefix *prefix, uint32_t id, uint32_t part)
@@ -314,8 +314,8 @@ static void first_evict(struct kv_prefix *prefix)
 static void reclaim(void *self, uint32_t count)
 {
     struct kv_prefix *prefix = self;
-    const uint32_t wanted = kv_pool_count(prefix->pool, KV_FREE) + count;
-    while (kv_pool_count(prefix->pool, KV_FREE) < wanted)
+    const uint32_t wanted = kv_pool_state_count(prefix->pool, KV_FREE) + count;
+    while (kv_pool_state_count(prefix->pool, KV_FREE) < wanted)
         first_evict(prefix);
 }
 
@@ -649,9 +649,9 @@ static bool list_check(struct kv_prefix *prefix, struct error *error)
         error_set(error, ST_INVALID, "list of eviction is broken after entry %u", before);
         return false;
     }
-    if (blocks != kv_pool_count(prefix->pool, KV_CACHED)) {
+    if (blocks != kv_pool_state_count(prefix->pool, KV_CACHED)) {
         error_set(error, ST_INVALID, "%u blocks can be evicted, the pool says %u", blocks,
-                  kv_pool_count(prefix->pool, KV_CACHED));
+                  kv_pool_state_count(prefix->pool, KV_CACHED));
         return false;
     }
     return true;

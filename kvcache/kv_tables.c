@@ -60,8 +60,8 @@ void kv_tables_mark(const struct kv_tables *tables, const struct layer_groups *g
     for (uint32_t group = 0; group < layer_groups_count(groups); group++) {
         const struct own own = own_of(tables, groups, group, first, end);
         if (own.first < own.end)
-            kv_pool_mark(pool, owner, table_of(tables, group) + own.first, own.end - own.first,
-                         state);
+            kv_pool_state_set(pool, owner, table_of(tables, group) + own.first, own.end - own.first,
+                              state);
     }
 }
 

@@ -10,11 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* An arena: the layout of one process's KV memory. The memory has rows. A row has at most one layer
- * of each layer group: with G layer groups, layer l is in row l / G - first_layer / G (whole
- * numbers). Block b of a layer begins at byte row * layer_stride_bytes + b * block_bytes. The
- * layers of a row use different blocks. Within a block, the KV heads have equal sizes and follow
- * each other without gaps. */
+/* An arena: the layout of one process's KV memory. The memory has layer rows, which are not rows of
+ * a batch. A layer row has at most one layer of each layer group: with G layer groups, layer l is
+ * in layer row r = l / G - first_layer / G (whole numbers). Block b of a layer begins at byte r *
+ * layer_stride_bytes + b * block_bytes. The layers of a layer row use different blocks. Within a
+ * block, the KV heads have equal sizes and follow each other without gaps. */
 struct kv_arena {
     struct layer_groups groups; /* Layer groups of the model. */
     uint32_t first_layer;       /* Layers first_layer to first_layer + layer_count - 1. */
@@ -26,10 +26,10 @@ struct kv_arena {
      * among the ranks. */
     uint32_t copy_count;
     uint32_t copy_index;         /* If copy_count > 0: the rank of this process, from 0. */
-    uint32_t block_count;        /* Blocks of a row. */
+    uint32_t block_count;        /* Blocks of a layer row. */
     uint32_t block_tokens;       /* Tokens of a block. */
     uint64_t block_bytes;        /* Bytes of one layer of a block, with the arena's heads only. */
-    uint64_t layer_stride_bytes; /* From a row's start to the next row's start. */
+    uint64_t layer_stride_bytes; /* From a layer row's start to the next layer row's start. */
 };
 
 /* One write of contiguous bytes. */
@@ -45,7 +45,7 @@ static inline uint64_t kv_arena_head_bytes(const struct kv_arena *arena)
     return arena->block_bytes / arena->head_count;
 }
 
-/* Returns the number of rows. */
+/* Returns the number of layer rows. */
 static inline uint32_t kv_arena_rows(const struct kv_arena *arena)
 {
     return layer_groups_layer_rows(&arena->groups, arena->first_layer,
@@ -69,14 +69,15 @@ static inline uint64_t kv_arena_offset(const struct kv_arena *arena, uint32_t la
 
 /* Returns the arena of a stage process that stores layers [first_layer, end_layer) and KV heads
  * [first_head, end_head). `whole` is the arena that a machine without stages would have, with all
- * layers and heads. The result has as many blocks as `whole`, and no gaps between its rows. */
+ * layers and heads. The result has as many blocks as `whole`, and no gaps between its layer rows.
+ */
 struct kv_arena kv_arena_slice(const struct kv_arena *whole, uint32_t first_layer,
                                uint32_t end_layer, uint32_t first_head, uint32_t end_head);
 
 /* Computes the blocks [*first_out, *first_out + *count_out) to which the bytes [offset, offset +
- * bytes) of the arena belong. Returns false if `bytes` is 0 or if the bytes are not in one row.
- * `offset` and `bytes` may come from a peer: any values are fine. Bytes in the gap at the end of a
- * row give blocks that do not exist. */
+ * bytes) of the arena belong. Returns false if `bytes` is 0 or if the bytes are not in one layer
+ * row. `offset` and `bytes` may come from a peer: any values are fine. Bytes in the gap at the end
+ * of a layer row give blocks that do not exist. */
 bool kv_arena_blocks(const struct kv_arena *arena, uint64_t offset, uint64_t bytes,
                      uint64_t *first_out, uint64_t *count_out);
 

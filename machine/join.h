@@ -11,8 +11,8 @@ struct machine_join {
     const char *pool;      /* "prompt", "token" or "mixed". */
     /* NULL = the host's name up to its first dot (cut if it is too long), "-" and the pool. */
     const char *name;
-    /* HOST:PORT to listen on; PORT 0 = any free port, and the config has no address. NULL = port
-     * 7400 of the address from which this host reaches etcd. */
+    /* HOST:PORT to listen on. PORT 0 = the config has no address, and the machine listens on any
+     * free port. NULL = port 7400 of the address from which this host reaches etcd. */
     const char *listen;
 };
 

@@ -69,7 +69,7 @@ static void stats_make(struct machine *m, struct message_stats *out)
     _Static_assert(sizeof(out->kv_blocks) / sizeof(out->kv_blocks[0]) == KV_STATE_COUNT,
                    "one per state");
     for (int state = 0; state < KV_STATE_COUNT; state++)
-        out->kv_blocks[state] = kv_pool_count(m->kv, (enum kv_state)state);
+        out->kv_blocks[state] = kv_pool_state_count(m->kv, (enum kv_state)state);
     const uint64_t block_bytes = kv_arena_rows(&m->arena) * m->arena.block_bytes;
     out->kv_kinds = layer_groups_kinds(&m->arena.groups);
     for (int kind = 0; kind < LAYER_KIND_COUNT; kind++)

@@ -54,7 +54,7 @@ void machine_tiers_stats_add(const struct machine *m, struct message_stats *stat
 
 /* ---- opening and closing ---- */
 
-static void on_note(void *self, uint32_t tier, enum status status, const char *text)
+static void on_state_changed(void *self, uint32_t tier, enum status status, const char *text)
 {
     struct machine_tiers *t = self;
     const char *kind = tier_kind_name(tiers_ops(t->tiers, tier)->kind);
@@ -133,7 +133,7 @@ static enum status tiers_start(struct machine_tiers *t, struct error *error)
     struct tiers_options options = {.arena = staged ? m->executor->staging : m->arena,
                                     .region = staged ? m->executor->staging_memory
                                                      : transport_region(m->transport),
-                                    .note = on_note,
+                                    .state_changed = on_state_changed,
                                     .self = t};
     tier_identity_make(&m->shape.model_hash, compute_kv_dtype_name(m->shape.kv_dtype), &m->arena,
                        &options.identity);

@@ -551,8 +551,8 @@ void prompt_pool_load_add(const struct prompt_pool *pool, const struct transport
             continue;
         if (request->owns_blocks)
             out->kv_tokens +=
-                layer_groups_tokens(&pool->options.arena.groups, block_tokens,
-                                    request->prompt_count + 1, pool->options.kept_spans);
+                layer_groups_kv_tokens(&pool->options.arena.groups, block_tokens,
+                                       request->prompt_count + 1, pool->options.kept_spans);
         if (request->state != PROMPT_QUEUED && request->state != PROMPT_COMPUTING)
             continue;
         out->prompts++;

@@ -32,15 +32,16 @@ struct kv_push;
 struct prompt_local {
     uint32_t path; /* The request's path through this machine's stages. */
     /* Block tables of the request in the token pool. The first tables.cached_spans spans already
-     * have their KV; these spans hold fewer tokens than the prompt. tables.ids NULL = no blocks are
-     * reserved. */
+     * have their KV. Requires that these spans hold fewer tokens than the prompt. tables.ids NULL =
+     * no blocks are reserved. */
     struct kv_tables tables;
     uint32_t span_count; /* Spans of the prompt; all have blocks. */
 };
 
 /* Functions that the pool needs from its machine. */
 struct prompt_pool_calls {
-    /* Queues a message for a peer. A failure of the peer is reported only after the call. */
+    /* Queues a message for a peer. Does not call functions of the pool; a failure of the peer is
+     * reported later. */
     void (*send)(void *self, struct transport_peer *peer, const struct message *message);
     /* Queues an encoded message TOKENS for a peer. */
     void (*send_tokens)(void *self, struct transport_peer *peer,
@@ -84,7 +85,7 @@ struct prompt_pool_options {
     struct kv_pool *kv;
     /* NULL = no prefix cache: each prompt is computed from its first token. */
     struct kv_prefix *prefix;
-    struct kv_arena arena; /* Layout of this machine's region. */
+    struct kv_arena arena; /* Layout of this machine's KV memory. */
     uint32_t blocks_max;   /* Most blocks that this machine takes for one prompt. */
     uint32_t kept_spans;   /* Spans that layers with a window keep (layer_groups_spans_kept). */
     struct prompt_links *links;

@@ -98,8 +98,8 @@ uint32_t sched_memory_blocks_of(const struct sched_memory_options *options, uint
 uint64_t sched_memory_tokens_of(const struct sched_memory_options *options, uint64_t tokens,
                                 bool computes_prompt)
 {
-    return layer_groups_tokens(&options->groups, options->block_tokens, tokens,
-                               sched_memory_kept_spans(options, computes_prompt));
+    return layer_groups_kv_tokens(&options->groups, options->block_tokens, tokens,
+                                  sched_memory_kept_spans(options, computes_prompt));
 }
 
 struct sched_kv sched_memory_kv(const struct sched_memory_options *options)

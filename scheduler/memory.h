@@ -118,7 +118,7 @@ uint32_t sched_memory_kept_spans(const struct sched_memory_options *options, boo
 /* Returns the number of blocks of a request with a context of `tokens` tokens. */
 uint32_t sched_memory_blocks_of(const struct sched_memory_options *options, uint32_t tokens,
                                 bool computes_prompt);
-/* Returns the KV memory, in tokens (layer_groups_tokens), of a context of `tokens` tokens. */
+/* Returns the KV memory, in tokens (layer_groups_kv_tokens), of a context of `tokens` tokens. */
 uint64_t sched_memory_tokens_of(const struct sched_memory_options *options, uint64_t tokens,
                                 bool computes_prompt);
 /* Returns the tokens of the longest context, with its prompt, that fits `blocks` blocks. */

@@ -24,7 +24,7 @@
  * block has this number of blocks' tokens as its time. */
 #define WINDOW_SPARE_BLOCKS 2
 
-bool sched_policy_prefix(const struct config *config)
+bool sched_policy_is_prefix(const struct config *config)
 {
     return strcmp(config->scheduler.policy, "prefix") == 0;
 }
@@ -68,7 +68,7 @@ struct sched_cluster_options sched_cluster_options_make(const struct config *con
     bool deadline = strcmp(config->scheduler.policy, "deadline") == 0;
     bool answers_grow = config->scheduler.preemptions_max > 0;
     bool prefixes = facts->prefix_step_tokens > 0;
-    bool prefix = prefixes && sched_policy_prefix(config);
+    bool prefix = prefixes && sched_policy_is_prefix(config);
     return (struct sched_cluster_options){
         .request_count = LIMIT_CLUSTER_REQUESTS,
         .machine_count = facts->machine_count,

@@ -28,7 +28,7 @@ struct sched_machine_facts {
 };
 
 /* Returns true if the config's policy is "prefix". */
-bool sched_policy_prefix(const struct config *config);
+bool sched_policy_is_prefix(const struct config *config);
 
 /* Returns the options of a cluster scheduler with LIMIT_CLUSTER_REQUESTS slots. */
 struct sched_cluster_options sched_cluster_options_make(const struct config *config,

@@ -17,15 +17,16 @@ bool stage_costs_use_profile(const struct config *config, const struct config_st
 /* Decoding reads each weight once (of experts, those that the batch's rows choose: most of them),
  * and each row of a prompt is multiplied with each weight. In a stage that decodes, the vocabulary
  * costs as much as a few layers; for a prompt only the last row needs it. */
-void stage_costs_by_weights(const struct config_machine *entry, const struct config_stages *stages,
-                            uint32_t layer_count, double vocabulary_layers, struct stage_costs *out)
+void stage_costs_by_weights(const struct config_machine *machine,
+                            const struct config_stages *stages, uint32_t layer_count,
+                            double vocabulary_layers, struct stage_costs *out)
 {
     *out = (struct stage_costs){.first_extra = 0};
     for (uint32_t i = 0; i < layer_count; i++)
         out->layers[i] = 1;
     for (uint32_t i = 0; i < stages->count; i++)
         out->speeds[stages->stages[i].list_index] = stages->stages[i].ranks;
-    if (entry->pool != POOL_PROMPT)
+    if (machine->pool != POOL_PROMPT)
         out->last_extra = vocabulary_layers;
 }
 
@@ -65,12 +66,13 @@ static const struct profile_device *device_of(const struct profile *p,
     return profile_device_find_default(p, stage->device, stage->threads, 1, "");
 }
 
-enum status stage_costs_by_profile(const struct config *config, const struct config_machine *entry,
+enum status stage_costs_by_profile(const struct config *config,
+                                   const struct config_machine *machine,
                                    const struct config_stages *stages, const struct profile *p,
                                    const char *name, struct stage_costs *out, struct error *error)
 {
     *out = (struct stage_costs){.first_extra = 0};
-    bool prompt = entry->pool == POOL_PROMPT;
+    bool prompt = machine->pool == POOL_PROMPT;
     const struct profile_device *first = device_of(p, &stages->stages[0]);
     for (uint32_t i = 0; i < stages->count; i++) {
         const struct config_stage *stage = &stages->stages[i];
@@ -78,7 +80,7 @@ enum status stage_costs_by_profile(const struct config *config, const struct con
         if (d == NULL)
             return error_set(error, ST_NOT_FOUND,
                              "machines/%s/stages/%u: %s has no device \"%s\" with %u threads",
-                             entry->name, i, name, stage->device, stage->threads);
+                             machine->name, i, name, stage->device, stage->threads);
         uint32_t micro = best_micro_batch(config, p, d, stages->count);
         out->speeds[i] = whole_us(p, first, prompt, micro) / whole_us(p, d, prompt, micro);
     }

@@ -7,7 +7,9 @@
 #include "config/config.h"
 #include "profile/profile.h"
 
-/* By a profile, costs are in microseconds. By the sizes of the weights, each layer costs 1. */
+/* Costs of a micro-batch of a prompt if the machine is in the prompt pool, otherwise of a decode
+ * step. stage_costs_by_profile gives microseconds; stage_costs_by_weights gives multiples of the
+ * cost of one layer, so that each layer costs 1. */
 struct stage_costs {
     double layers[LIMIT_LAYERS]; /* Cost of each layer on the first stage's device. */
     double first_extra;          /* Cost of the embedding matrix, in the first stage; 0 = none. */
@@ -25,13 +27,14 @@ bool stage_costs_use_profile(const struct config *config, const struct config_st
 
 /* Computes the costs by the sizes of the weights. A stage of T ranks counts as T times as fast as a
  * stage without ranks. vocabulary_layers: see model_vocabulary_layers. */
-void stage_costs_by_weights(const struct config_machine *entry, const struct config_stages *stages,
-                            uint32_t layer_count, double vocabulary_layers,
-                            struct stage_costs *out);
+void stage_costs_by_weights(const struct config_machine *machine,
+                            const struct config_stages *stages, uint32_t layer_count,
+                            double vocabulary_layers, struct stage_costs *out);
 
 /* Computes the costs by the profile. name: the profile's name in errors. Requires stages->count ≥ 1
  * and stages without ranks. ST_NOT_FOUND: the profile lacks a device of the stages. */
-enum status stage_costs_by_profile(const struct config *config, const struct config_machine *entry,
+enum status stage_costs_by_profile(const struct config *config,
+                                   const struct config_machine *machine,
                                    const struct config_stages *stages, const struct profile *p,
                                    const char *name, struct stage_costs *out, struct error *error);
 

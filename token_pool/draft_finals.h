@@ -1,9 +1,10 @@
 /* draft_finals: the final vectors that a draft layer (model_hyper.draft_layers) reads, for the
- * tokens of one answer that the layer has not computed yet. A final vector is the model's last
- * hidden row of a token (forward_final_vector). A token was drawn from the final vector of the
- * token before it, so the store keeps this vector as the vector of the drawn token. The token pool
- * owns one store per request with a seat (draft_seats.h), and calls the functions on the machine's
- * event loop thread. This part has no tokens and no KV. */
+ * tokens of one answer that the layer has not computed yet. A final vector is the last hidden row
+ * of a token (forward_final_vector), from which the next token is drawn. The vector stored for
+ * token t is the one that t was drawn from: the final vector of token t - 1. If the draft layer has
+ * drafted t, this is the draft layer's own final vector, until draft_finals_add replaces it by the
+ * model's. The token pool owns one store per request with a seat (draft_seats.h), and calls the
+ * functions on the machine's event loop thread. This part has no tokens and no KV. */
 #ifndef TOKEN_POOL_DRAFT_FINALS_H
 #define TOKEN_POOL_DRAFT_FINALS_H
 

@@ -132,7 +132,7 @@ bool draft_seats_begin(struct draft_seats *seats, draft_seat seat, uint32_t end_
         kv_block_id *ids = s->ids + s->block_count;
         if (kv_pool_take(seats->blocks, seat, LAYER_FULL, more, ids) != ST_OK)
             return false;
-        kv_pool_mark(seats->blocks, seat, ids, more, KV_LIVE);
+        kv_pool_state_set(seats->blocks, seat, ids, more, KV_LIVE);
         s->block_count = blocks;
     }
     s->in_job = true;

@@ -135,9 +135,9 @@ void token_blocks_keep(struct token_pool *pool, struct token_request *request)
         return;
     for (uint32_t group = 0; group < layer_groups_count(groups); group++)
         if (!layer_groups_windowed(groups, group))
-            kv_pool_mark(pool->options.kv, request->owner,
-                         request->tables.ids + (size_t)group * request->tables.stride + first,
-                         end - first, KV_LIVE);
+            kv_pool_state_set(pool->options.kv, request->owner,
+                              request->tables.ids + (size_t)group * request->tables.stride + first,
+                              end - first, KV_LIVE);
     spans_add(pool, request, end, end);
     for (uint32_t group = 0; group < layer_groups_count(groups); group++)
         for (uint32_t i = first; i < end && !layer_groups_windowed(groups, group); i++) {

@@ -1,7 +1,7 @@
-/* attention_values: p·V of a segment of an integer cache: adds the values of the segment's tokens,
- * multiplied by their weights, to the results o of the queries. attention_fixed.h, which defines p,
- * V and o, includes this header and calls the functions on the device's threads. The functions have
- * no state. */
+/* attention_values: p·V of a segment of an integer cache: computes o of the segment for each query,
+ * the sum of the values of the segment's tokens, multiplied by their weights. attention_fixed.h,
+ * which defines p, V and o, includes this header, calls the functions on the device's threads, and
+ * joins the segments. The functions have no state. */
 #ifndef COMPUTE_CPU_ATTENTION_VALUES_H
 #define COMPUTE_CPU_ATTENTION_VALUES_H
 
@@ -114,8 +114,8 @@ INLINE void fixed_pv_tokens(const struct fixed_job *job, enum compute_kv_dtype d
                       out);
 }
 
-/* Returns the end, counted from `begin`, of the tokens that the query's row sees in a segment of
- * `tokens` tokens from position `begin` on. */
+/* A segment has `tokens` tokens; its first token is at position `begin`. Returns how many of the
+ * segment's first tokens lie at or before the position of the query's row. */
 INLINE uint32_t fixed_view_end(uint32_t first_position, uint32_t heads, uint32_t query,
                                uint32_t begin, uint32_t tokens)
 {
@@ -141,7 +141,8 @@ INLINE struct fixed_view fixed_view_of(const struct fixed_job *band, uint32_t fi
     return hidden < end ? (struct fixed_view){hidden, end} : (struct fixed_view){0, 0};
 }
 
-/* Computes o of all queries of a band for the segment that begins at position `position`. */
+/* Computes o of all queries of a band for the segment that begins at position `position`.
+ * Overwrites `out`. */
 INLINE void fixed_pv(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
                      uint32_t first_position, uint32_t heads, uint32_t position, float *out)
 {

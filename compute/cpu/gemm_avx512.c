@@ -3,7 +3,8 @@
  * per vpdpbusd, all exact; then there are two fp32 fma per output. Per block and 6 rows of Q4_1
  * that is 96 vpdpbusd and 36 multiplications and fma on two pipes: 66 cycles, which it reaches (Zen
  * 5, W in the L1 cache). A refined block takes 96 vpdpbusd more, into the same sums. If
- * kernels_product.unpack is set, a group is unpacked to bytes once, for all tiles (struct unpacked).
+ * kernels_product.unpack is set, a group is unpacked to bytes once, for all tiles (struct
+ * unpacked).
  *
  * The order of the text is the order of the instructions: the file is compiled without gcc's second
  * scheduling pass (meson.build), whose order takes 71 cycles. */
@@ -286,7 +287,7 @@ INLINE void result_write(const struct kernels_product *p, uint32_t output, uint3
     const __mmask16 mask = v_mask(lanes);
     if (p->bias != NULL)
         f = v_add(f, _mm512_maskz_loadu_ps(mask, p->bias + output));
-    if (p->add)
+    if (p->adds_to_y)
         f = v_add(_mm512_maskz_loadu_ps(mask, y + output), f);
     _mm512_mask_storeu_ps(y + output, mask, f);
 }

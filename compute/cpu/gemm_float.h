@@ -36,15 +36,15 @@ INLINE vec load_weights(enum kernels_form form, const uint8_t *columns, uint32_t
     return second != 0 ? v_load_bf16_low(halves) : v_load_bf16_high(halves);
 }
 
-/* Adds the products of columns [p->first, p->last) to the sums f. `rows` and `panels` are constants
- * in each call. */
+/* Adds the products of columns [p->first_col, p->end_col) to the sums f. `rows` and `panels` are
+ * constants in each call. */
 INLINE void float_columns(const struct kernels_float *p, enum kernels_form form,
                           const uint8_t *weights, const float *x, uint32_t rows, uint32_t panels,
                           bool prefetch, vec f[TILE_ROWS][2])
 {
     const uint32_t step = layout_float_step(form), bytes = layout_float_column_bytes(form) * step;
     const size_t stride = p->x_stride;
-    for (uint32_t k = p->first; k < p->last; k += step, weights += bytes) {
+    for (uint32_t k = p->first_col; k < p->end_col; k += step, weights += bytes) {
         if (prefetch)
             for (uint32_t i = 0; i < bytes; i += 64)
                 v_prefetch(weights + FLOAT_AHEAD_BYTES + i);
@@ -72,7 +72,7 @@ INLINE void float_tile(const struct kernels_float *p, enum kernels_form form, ui
                        float out[TILE_ROWS][GROUP_ROWS])
 {
     const uint32_t panel_bytes = PANEL_ROWS * (form == FORM_F32 || form == FORM_BF16 ? 4 : 2);
-    const uint8_t *weights = p->group + (size_t)p->first * layout_float_column_bytes(form);
+    const uint8_t *weights = p->group + (size_t)p->first_col * layout_float_column_bytes(form);
     vec f[TILE_ROWS][2];
 #pragma GCC unroll 6
     for (uint32_t r = 0; r < rows; r++)

@@ -13,7 +13,7 @@ INLINE vec dot_pairs(__m512i w, __m512i x, vec f)
 
 INLINE void dot_tile(const struct kernels_float *p, uint32_t rows, float out[TILE_ROWS][GROUP_ROWS])
 {
-    const uint8_t *weights = p->group + (size_t)p->first * layout_float_column_bytes(FORM_BF16);
+    const uint8_t *weights = p->group + (size_t)p->first_col * layout_float_column_bytes(FORM_BF16);
     const uint32_t *x = p->x; /* Pairs. */
     const size_t stride = p->x_stride;
     vec f[TILE_ROWS][2];
@@ -22,7 +22,7 @@ INLINE void dot_tile(const struct kernels_float *p, uint32_t rows, float out[TIL
         f[r][0] = p->continues_sum ? v_load(out[r]) : v_zero();
         f[r][1] = p->continues_sum ? v_load(out[r] + PANEL_ROWS) : v_zero();
     }
-    for (uint32_t k = p->first / 2; k < (p->last + 1) / 2; k++, weights += 128) {
+    for (uint32_t k = p->first_col / 2; k < (p->end_col + 1) / 2; k++, weights += 128) {
         if (p->prefetch) {
             v_prefetch(weights + FLOAT_AHEAD_BYTES);
             v_prefetch(weights + FLOAT_AHEAD_BYTES + 64);
@@ -116,7 +116,7 @@ static bool probe(int exponent)
                               .group = (const uint8_t *)weights,
                               .x = x[0],
                               .x_stride = PROBE_COLS,
-                              .last = PROBE_COLS,
+                              .end_col = PROBE_COLS,
                               .rows = TILE_ROWS};
     gemm_float(&p, out[0]);
     p.x = x[1];

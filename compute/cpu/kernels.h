@@ -144,22 +144,22 @@ struct kernels_product {
     uint32_t rows;     /* Rows of activations. */
     uint32_t outputs;  /* Rows of W: groups * GROUP_ROWS, or fewer if the last group is not full. */
     const float *bias; /* [outputs]; NULL = none. */
-    bool add;          /* Add to y; false = replace y. */
+    bool adds_to_y;    /* Add to y; false = replace y. */
     float *y;
     size_t y_stride; /* Floats in y from one row of activations to the next. */
 };
 
-/* A product with float weights: columns [first, last) of one group times `rows` ≤ TILE_ROWS rows of
- * activations x. */
+/* A product with float weights: columns [first_col, end_col) of one group times `rows` ≤ TILE_ROWS
+ * rows of activations x. */
 struct kernels_float {
     enum kernels_form form;
     const uint8_t *group; /* The group's weights, from column 0 on. */
     /* Activations from row 0 and column 0 on. FORM_BF16: as kernels_floats.round writes them; other
      * forms: fp32. */
     const void *x;
-    size_t x_stride;      /* In units of 4 bytes. */
-    uint32_t first, last; /* Both even, except that `last` may be the end of the row. */
-    bool continues_sum;   /* The sums begin with the values in `out`; false = with 0. */
+    size_t x_stride;             /* In units of 4 bytes. */
+    uint32_t first_col, end_col; /* Both even, except that `end_col` may be the end of the row. */
+    bool continues_sum;          /* The sums begin with the values in `out`; false = with 0. */
     uint32_t rows;
     bool prefetch; /* Prefetch the next weights. */
 };

@@ -34,7 +34,7 @@ static void head_run(const struct latent_job *job, uint32_t head, uint32_t first
     struct kernels_float f = {.form = m->form,
                               .x = x,
                               .x_stride = job->head_count * job->x_stride,
-                              .last = m->cols,
+                              .end_col = m->cols,
                               .rows = rows};
     for (uint32_t g = 0; g < job->head_groups; g++) {
         f.group = m->data + (head * job->head_groups + g) * m->group_bytes;

@@ -75,10 +75,11 @@ static void float_run(const struct matmul *job, const struct compute_matrix *m,
                               .x_stride = stride / sizeof(float)};
     uint32_t row, block, end;
     for (block = 0, end = 0; end < m->cols; block++) {
-        f.first = end;
+        f.first_col = end;
         end = block_end(m, block);
-        for (f.continues_sum = false; f.first < end; f.first = f.last, f.continues_sum = true) {
-            f.last = end - f.first > piece ? f.first + piece : end;
+        for (f.continues_sum = false; f.first_col < end;
+             f.first_col = f.end_col, f.continues_sum = true) {
+            f.end_col = end - f.first_col > piece ? f.first_col + piece : end;
             for (row = 0; row < p->rows; row += f.rows) {
                 f.rows = p->rows - row < TILE_ROWS ? p->rows - row : TILE_ROWS;
                 f.x = x + row * stride;
@@ -133,7 +134,7 @@ static void groups_run(const struct matmul *job, uint32_t k, uint32_t first, uin
         .rows = last_row - first_row,
         .outputs = left < groups * GROUP_ROWS ? left : groups * GROUP_ROWS,
         .bias = job->biases[k] != NULL ? job->biases[k] + output : NULL,
-        .add = job->add,
+        .adds_to_y = job->add,
         .y = job->y[k] + (size_t)first_row * m->rows + output,
         .y_stride = m->rows,
     };

@@ -48,9 +48,9 @@ static inline float product_half_sum(const struct kernels_block *a, uint32_t hal
     return a->scale[r] * (float)-(half == 0 ? a->minus_sum[0][r] - last : last);
 }
 
-/* Adds the bias to `out`, and then writes `out` to p->y or, if p->add, adds `out` to p->y. `out`
- * has the results of rows [row, row + rows) of x and of group `group` of W, counted from the first
- * row and group of the product. Uses only y, y_stride, outputs, bias and add of p. */
+/* Adds the bias to `out`, and then writes `out` to p->y or, if p->adds_to_y, adds `out` to p->y.
+ * `out` has the results of rows [row, row + rows) of x and of group `group` of W, counted from the
+ * first row and group of the product. Uses only y, y_stride, outputs, bias and adds_to_y of p. */
 static inline void product_write(const struct kernels_product *p, uint32_t group, uint32_t row,
                                  uint32_t rows, float out[TILE_ROWS][GROUP_ROWS])
 {
@@ -61,7 +61,7 @@ static inline void product_write(const struct kernels_product *p, uint32_t group
         if (p->bias != NULL)
             for (uint32_t i = 0; i < count; i++)
                 out[r][i] += p->bias[first + i];
-        if (p->add)
+        if (p->adds_to_y)
             for (uint32_t i = 0; i < count; i++)
                 y[i] += out[r][i];
         else

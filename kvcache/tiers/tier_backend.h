@@ -46,8 +46,8 @@ struct tier_backend_ops {
                         int64_t deadline_us, struct error *error);
     /* Counts the names before the first name without a record. The records of these names count as
      * used. */
-    enum status (*has)(struct tier_backend *b, const struct digest *names, uint32_t count,
-                       int64_t deadline_us, uint32_t *count_out, struct error *error);
+    enum status (*stored_count)(struct tier_backend *b, const struct digest *names, uint32_t count,
+                                int64_t deadline_us, uint32_t *count_out, struct error *error);
     /* Reads a record. record_out has room for record_bytes bytes. */
     enum status (*get)(struct tier_backend *b, const struct digest *name, void *record_out,
                        int64_t deadline_us, struct error *error);

@@ -334,8 +334,9 @@ static enum status file_open(struct tier_backend *b, const struct digest *identi
 
 /* ---- records ---- */
 
-static enum status file_has(struct tier_backend *b, const struct digest *names, uint32_t count,
-                            int64_t deadline_us, uint32_t *count_out, struct error *error)
+static enum status file_stored_count(struct tier_backend *b, const struct digest *names,
+                                     uint32_t count, int64_t deadline_us, uint32_t *count_out,
+                                     struct error *error)
 {
     (void)deadline_us;
     (void)error;
@@ -401,7 +402,7 @@ enum status tier_file_make(const char *path, uint64_t file_bytes, struct tier_ba
 {
     static const struct tier_backend_ops ops = {.kind = TIER_KIND_FILE,
                                                 .open = file_open,
-                                                .has = file_has,
+                                                .stored_count = file_stored_count,
                                                 .get = file_get,
                                                 .put = file_put,
                                                 .drop = file_drop,

@@ -86,8 +86,9 @@ static uint8_t *place_at(const struct tier_memory *s, uint32_t place)
     return s->region + place * s->place_bytes;
 }
 
-static enum status memory_has(struct tier_backend *b, const struct digest *names, uint32_t count,
-                              int64_t deadline_us, uint32_t *count_out, struct error *error)
+static enum status memory_stored_count(struct tier_backend *b, const struct digest *names,
+                                       uint32_t count, int64_t deadline_us, uint32_t *count_out,
+                                       struct error *error)
 {
     (void)deadline_us;
     (void)error;
@@ -151,7 +152,7 @@ enum status tier_memory_make(uint64_t bytes_max, struct tier_backend **out)
 {
     static const struct tier_backend_ops ops = {.kind = TIER_KIND_MEMORY,
                                                 .open = memory_open,
-                                                .has = memory_has,
+                                                .stored_count = memory_stored_count,
                                                 .get = memory_get,
                                                 .put = memory_put,
                                                 .drop = memory_drop,

@@ -10,7 +10,7 @@
 
 #define KEY_PREFIX     "cleave:"
 #define KEY_BYTES      (sizeof(KEY_PREFIX) - 1 + DIGEST_TEXT_BYTES)
-#define HAS_BATCH      256 /* Names that `has` asks for at once. */
+#define COUNT_BATCH    256 /* Names that `stored_count` asks for at once. */
 #define PAUSE_FIRST_US 1000000
 #define PAUSE_MAX_US   64000000
 /* A caller's deadline can be too short for any server. So a server is skipped only after this
@@ -287,12 +287,12 @@ static enum status store_open(struct tier_backend *backend, const struct digest 
     return ST_OK;
 }
 
-/* The names of one batch of `has`, and the servers that they belong to. */
+/* The names of one batch of `stored_count`, and the servers that they belong to. */
 struct batch {
     const struct digest *names;
     uint32_t count;
-    struct server *servers[HAS_BATCH];
-    bool present[HAS_BATCH];
+    struct server *servers[COUNT_BATCH];
+    bool present[COUNT_BATCH];
 };
 
 /* A record that is looked for is kept: its time begins again. */
@@ -367,16 +367,16 @@ static enum status batch_run(struct tier_store *store, struct batch *batch, stru
     return result;
 }
 
-static enum status store_has(struct tier_backend *backend, const struct digest *names,
-                             uint32_t count, int64_t deadline_us, uint32_t *count_out,
-                             struct error *error)
+static enum status store_stored_count(struct tier_backend *backend, const struct digest *names,
+                                      uint32_t count, int64_t deadline_us, uint32_t *count_out,
+                                      struct error *error)
 {
     struct tier_store *store = call_begin(backend, deadline_us);
     struct batch batch;
     uint32_t found = 0, present;
     do {
         batch.names = names + found;
-        batch.count = count - found < HAS_BATCH ? count - found : HAS_BATCH;
+        batch.count = count - found < COUNT_BATCH ? count - found : COUNT_BATCH;
         for (uint32_t i = 0; i < batch.count; i++) {
             batch.servers[i] = server_of(store, &batch.names[i]);
             if (batch.servers[i] == NULL)
@@ -470,7 +470,7 @@ static void store_close(struct tier_backend *backend)
 static const struct tier_backend_ops store_ops = {
     .kind = TIER_KIND_STORE,
     .open = store_open,
-    .has = store_has,
+    .stored_count = store_stored_count,
     .get = store_get,
     .put = store_put,
     .drop = store_drop,

@@ -15,8 +15,8 @@
  *
  * machine/ and the gateway's check of its config make backends; one thread at a time uses a backend
  * (tier_backend.h). Records may expire (kv/tiers/store/expire_s), and servers may evict records. If
- * `has` finds a record, the record's time to expire begins again. The backend does not evict
- * records itself. */
+ * `stored_count` finds a record, the record's time to expire begins again. The backend does not
+ * evict records itself. */
 #ifndef KVCACHE_TIERS_TIER_STORE_H
 #define KVCACHE_TIERS_TIER_STORE_H
 

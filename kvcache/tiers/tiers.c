@@ -207,8 +207,8 @@ static uint32_t run_find(struct tier *t, const struct tier_job *job, uint32_t gr
     uint32_t count = 0;
     if (first >= end)
         return end;
-    const enum status status = t->backend->ops->has(t->backend, name_of(job, group, first),
-                                                    end - first, deadline_us, &count, &error);
+    const enum status status = t->backend->ops->stored_count(
+        t->backend, name_of(job, group, first), end - first, deadline_us, &count, &error);
     result_note(t, status, &error);
     return first + (status == ST_OK ? count : 0);
 }
@@ -388,7 +388,8 @@ static void backend_try(struct tier *t)
     uint32_t count;
     enum status status;
     if (t->open) {
-        status = t->backend->ops->has(t->backend, identity, 1, deadline_us, &count, &error);
+        status =
+            t->backend->ops->stored_count(t->backend, identity, 1, deadline_us, &count, &error);
     } else {
         status = t->backend->ops->open(t->backend, identity, t->tiers->record_bytes, deadline_us,
                                        &error);
@@ -586,7 +587,7 @@ bool tiers_progress(struct tiers *tiers)
             t->job_count--;
         pthread_mutex_unlock(&t->mutex);
         if (note.wanted)
-            tiers->options.note(tiers->options.self, i, note.status, note.error.text);
+            tiers->options.state_changed(tiers->options.self, i, note.status, note.error.text);
         while (job != NULL) {
             struct tier_job *next = job->next;
             job_end(job);

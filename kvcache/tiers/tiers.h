@@ -80,8 +80,8 @@ struct tiers_options {
      * says why. ST_NO_RESOURCE = the tier stores nothing now; ST_INVALID = a record was damaged;
      * ST_UNREACHABLE or ST_TIMED_OUT = the tier is tried again later; other statuses = the tier is
      * off. */
-    void (*note)(void *self, uint32_t tier, enum status status, const char *text);
-    void *self; /* First argument of `note`. */
+    void (*state_changed)(void *self, uint32_t tier, enum status status, const char *text);
+    void *self; /* First argument of `state_changed`. */
 };
 
 struct tiers;
@@ -96,8 +96,8 @@ void tiers_close(struct tiers *tiers);
 
 /* Returns a descriptor that is readable when tiers_progress has something to do. */
 int tiers_fd(const struct tiers *tiers);
-/* Calls `note` if there is something to report, and `ended` for the jobs that have ended. Returns
- * true if jobs have ended. NULL is fine. */
+/* Calls `state_changed` if there is something to report, and `ended` for the jobs that have ended.
+ * Returns true if jobs have ended. NULL is fine. */
 bool tiers_progress(struct tiers *tiers);
 
 /* Begins a job. `ended` is called later, from tiers_progress or tiers_close. Returns false, and

@@ -57,7 +57,7 @@ void stage_jobs_close(struct stage *s)
         free(s->slots[i].scores);
         free(s->slots[i].score_results);
         free(s->slots[i].pooled);
-        free(s->slots[i].sums);
+        free(s->slots[i].pooled_sums);
     }
     for (uint32_t i = 0; i < LIMIT_MACHINE_REQUESTS; i++)
         free(s->tables[i]);
@@ -209,21 +209,21 @@ static enum status take_pooled(const struct stage *s, struct stage_slot *slot, s
 {
     const struct stage_job *job = &slot->job;
     const size_t hidden = s->shape.hyper.hidden, wanted = job->pooled_count * hidden;
-    if (wanted > slot->sums_capacity) {
-        free(slot->sums);
-        slot->sums_capacity = 0;
-        slot->sums = malloc(wanted * sizeof(*slot->sums));
-        if (slot->sums == NULL)
+    if (wanted > slot->pooled_sums_capacity) {
+        free(slot->pooled_sums);
+        slot->pooled_sums_capacity = 0;
+        slot->pooled_sums = malloc(wanted * sizeof(*slot->pooled_sums));
+        if (slot->pooled_sums == NULL)
             return error_set(error, ST_NO_MEMORY, "JOB: no memory for %u embeddings",
                              job->pooled_count);
-        slot->sums_capacity = wanted;
+        slot->pooled_sums_capacity = wanted;
     }
     if (wanted > 0)
-        memset(slot->sums, 0, wanted * sizeof(*slot->sums));
+        memset(slot->pooled_sums, 0, wanted * sizeof(*slot->pooled_sums));
     for (uint32_t i = 0; i < job->pooled_count; i++)
         slot->pooled[i] = (struct engine_pooled){.first_row = job->pooled[i].first_row,
                                                  .row_count = job->pooled[i].row_count,
-                                                 .sum = slot->sums + i * hidden};
+                                                 .sum = slot->pooled_sums + i * hidden};
     return ST_OK;
 }
 

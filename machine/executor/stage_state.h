@@ -33,8 +33,9 @@ struct stage_slot {
     struct engine_score *scores;        /* [sequences_max] */
     struct sampled *score_results;      /* [rows_max] */
     struct engine_pooled *pooled;       /* [sequences_max] */
-    int64_t *sums;                      /* [sums_capacity], used [job.pooled_count × hidden]. */
-    size_t sums_capacity;
+    /* [pooled_sums_capacity], used [job.pooled_count × hidden]. */
+    int64_t *pooled_sums;
+    size_t pooled_sums_capacity;
 };
 
 /* State of the group in which a rank computes. */
@@ -93,7 +94,7 @@ struct stage {
 
     struct transport_peer *head; /* NULL = none. */
     bool opened;     /* The head has sent an OPEN that agrees with this process's config. */
-    bool ready_sent; /* The head knows that this process is ready. */
+    bool ready_sent; /* A STATE with ready = true was sent to this head. */
     /* Number of ended connections of heads over which writes may still arrive. */
     uint32_t heads_lingering;
     enum stage_group_state group_state;
@@ -102,7 +103,8 @@ struct stage {
     uint32_t target_serials[LIMIT_MACHINES]; /* Serial of the latest TARGET, by target. */
     uint32_t writer_count, writer_capacity;
     struct stage_writer_link *writers; /* [writer_capacity], of which writer_count are in use. */
-    struct stage_awaiting *awaiting;   /* [LIMIT_MACHINE_REQUESTS], by AWAIT's table. */
+    /* [LIMIT_MACHINE_REQUESTS], indexed by `table` of struct stage_await. */
+    struct stage_awaiting *awaiting;
     /* [block_count]: 1 + the index in `awaiting` of the request that awaits KV in the block; 0 =
      * none. */
     uint16_t *block_awaiting;
@@ -126,7 +128,8 @@ struct stage {
     struct sampled *results;           /* [sequences_max + rows_max]: results of a DONE. */
     struct message_buffer send_buffer; /* Encoding buffer for the message being sent. */
 
-    int64_t now_us;       /* Current time, read at the start of each round of an iteration. */
+    /* Current time, read at the start of each round. An iteration (stage_turn) has up to 8. */
+    int64_t now_us;
     uint32_t event_count; /* Events in this round. */
     bool sends_queued;    /* Messages or writes were queued in this round. */
     bool load_changed;    /* `load` has changed since it was sent. */
@@ -148,7 +151,7 @@ void stage_send(struct stage *s, struct transport_peer *peer, const struct stage
 void stage_peers_drop(struct stage *s);
 /* Sends TARGET_LINK to the head; a callback of kv_targets. */
 void stage_target_link(void *self, uint32_t target, bool up, const char *text);
-/* If this process is ready and the head does not know this yet, reports it to the head. */
+/* Sends a STATE with ready = true if this process is ready and has not sent it to this head. */
 void stage_ready_report(struct stage *s);
 /* Sends STATE to the head. ready: this process is ready; false = it cannot work for the head, and
  * `text` says why. */
@@ -170,9 +173,11 @@ void stage_writers_drop(struct stage *s);
 void stage_writers_report(struct stage *s);
 /* Handles AWAIT: records a request that awaits KV and answers AWAITED, or forgets the request. */
 enum status stage_await_take(struct stage *s, const struct stage_await *await, struct error *error);
-/* Returns true if this process wants a write (transport_events.write_wanted): KV from a peer from
- * which the request awaits KV in all blocks of the write, activations from the stage before, or KV
- * from the head. */
+/* Returns true if this process accepts a write (transport_events.write_wanted). Accepted are:
+ * - from the stage before: activations;
+ * - from the head: KV that its tiers have loaded;
+ * - from another machine: KV of a request, if AWAIT has named this machine as the writer of the
+ *   request and the write's blocks as blocks of the request. */
 bool stage_write_wanted(const struct stage *s, const struct transport_peer *peer,
                         const struct transport_request *request, uint64_t offset, uint64_t bytes);
 
@@ -205,7 +210,8 @@ void stage_flush_take(struct stage *s, const struct stage_flush *flush);
 /* Handles FETCH: begins to write this process's part of some blocks into the head's staging memory.
  */
 enum status stage_fetch_take(struct stage *s, const struct stage_fetch *fetch, struct error *error);
-/* Called when the flush of the fetched KV of a slot has ended: sends FETCHED. */
+/* Called when the flush of fetched KV has ended: sends FETCHED. slot: a slot of the staging memory.
+ */
 void stage_fetched(struct stage *s, uint32_t slot, enum status status);
 /* Handles the progress of the engine's job: pushes computed layers, and finishes the batch. */
 void stage_jobs_progress(struct stage *s, struct engine_progress progress);

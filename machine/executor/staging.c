@@ -57,16 +57,16 @@ uint32_t staging_layer_runs(const struct staging_side *source, const struct stag
 }
 
 enum status staging_write(struct transport *transport, struct transport_peer *peer,
-                          const struct staging_side *own, const struct staging_side *peers,
+                          const struct staging_side *own_side, const struct staging_side *peer_side,
                           uint32_t window_first, uint32_t span_count)
 {
     struct kv_run runs[STAGING_SPANS_MAX];
     const uint8_t *base = transport_region(transport);
     enum status status = ST_OK;
-    for (uint32_t layer = max_u32(own->arena->first_layer, peers->arena->first_layer);
-         layer < layer_end(own->arena) && layer < layer_end(peers->arena); layer++) {
+    for (uint32_t layer = max_u32(own_side->arena->first_layer, peer_side->arena->first_layer);
+         layer < layer_end(own_side->arena) && layer < layer_end(peer_side->arena); layer++) {
         const uint32_t count =
-            staging_layer_runs(own, peers, layer, window_first, span_count, runs);
+            staging_layer_runs(own_side, peer_side, layer, window_first, span_count, runs);
         for (uint32_t i = 0; i < count && status >= 0; i++)
             status = transport_write(transport, peer, base + runs[i].source_offset, runs[i].bytes,
                                      runs[i].target_offset);

@@ -19,8 +19,9 @@
 #define STAGING_SLOTS     4  /* Number of slots. */
 #define STAGING_SPANS_MAX 64 /* Most spans of a slot. */
 
-/* Returns the layout of the staging memory of a machine whose KV memory tiers cannot use.
- * block_count 0 = no staging memory: the machine has no tiers, or has replicas of stages. */
+/* Returns the layout of the machine's staging memory. Call it only if the threads of the tiers
+ * cannot use the machine's KV memory. block_count 0 = no staging memory: the machine has no tiers,
+ * or has replicas of stages. */
 struct kv_arena staging_arena(const struct config *config, const struct machine_shape *shape);
 /* Returns the number of spans for which a slot has blocks. */
 uint32_t staging_slot_spans(const struct kv_arena *staging);
@@ -44,12 +45,13 @@ uint32_t staging_layer_runs(const struct staging_side *source, const struct stag
                             uint32_t layer, uint32_t window_first, uint32_t span_count,
                             struct kv_run runs_out[STAGING_SPANS_MAX]);
 
-/* Begins to write the KV of span_count spans (at most STAGING_SPANS_MAX) from this process's region
- * to a peer's region: the layers and KV heads that both arenas have. In layer groups with a window,
- * spans before window_first are left out. The caller calls transport_flush afterwards. Returns an
- * error of transport_write; a part may then have been written. */
+/* Begins to write the KV of span_count spans (at most STAGING_SPANS_MAX) from this process to a
+ * peer: the layers and KV heads that both arenas have. own_side is in this process's region,
+ * peer_side is in the peer's region (transport.h: the memory that peers may write). In layer groups
+ * with a window, spans before window_first are left out. The caller calls transport_flush
+ * afterwards. Returns an error of transport_write; a part may then have been written. */
 enum status staging_write(struct transport *transport, struct transport_peer *peer,
-                          const struct staging_side *own, const struct staging_side *peers,
+                          const struct staging_side *own_side, const struct staging_side *peer_side,
                           uint32_t window_first, uint32_t span_count);
 
 #endif

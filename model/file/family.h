@@ -46,7 +46,7 @@ struct family {
     bool experts_normalise; /* Default of KEY_EXPERTS_NORM. */
     bool experts_biases;    /* The router and the experts must have biases. */
     /* Experts have a limited gate (struct compute_gate) with limit 7 and alpha 1.702.
-     * KEY_EXPERTS_LIMIT and KEY_EXPERTS_ALPHA override these numbers. */
+     * KEY_GATE_LIMIT and KEY_GATE_ALPHA override these numbers. */
     bool experts_limited;
     /* In folders, one tensor has the matrices of all experts, and in the tensor of gate and up the
      * rows of gate and up alternate. If the tensors are F32, F16 or BF16, each matrix is

@@ -110,9 +110,9 @@ enum status hyper_read_experts(const struct hyper_reader *r, bool experts_allowe
         status = status == ST_NOT_FOUND ? ST_OK : status;
     }
     if (status == ST_OK && e.limit > 0)
-        status = hyper_read_f32_positive(r, KEY_EXPERTS_LIMIT, false, &e.limit);
+        status = hyper_read_f32_positive(r, KEY_GATE_LIMIT, false, &e.limit);
     if (status == ST_OK && e.limit > 0)
-        status = hyper_read_f32_positive(r, KEY_EXPERTS_ALPHA, false, &e.alpha);
+        status = hyper_read_f32_positive(r, KEY_GATE_ALPHA, false, &e.alpha);
     if (status == ST_OK)
         status = read_gating(r, &e);
     if (status == ST_OK)

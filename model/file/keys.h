@@ -31,7 +31,8 @@ enum model_key {
     KEY_ROPE_SHARE,      /* Share of a head's dimensions that is rotated. */
     KEY_ROPE_BASE,       /* Base of the rotary embedding. */
     KEY_ROPE_BASE_LOCAL, /* Base in layers with an attention window. */
-    /* Layers whose number (counted from 1) is a multiple of this value have no window. */
+    /* A number N: the layers N, 2N, 3N, … (counted from 1) have no window. GGUF files may have an
+     * array of booleans instead (key_layer_type). */
     KEY_LOCAL_PERIOD,
     KEY_ROPE_SCALING,    /* Name of the scaling; enum model_rope_kind explains the kinds. */
     KEY_ROPE_FACTOR,     /* model_rope_scaling.factor, or the factor of linear scaling. */
@@ -42,10 +43,12 @@ enum model_key {
     KEY_ROPE_BETA_FAST,  /* model_rope_scaling.high of MODEL_ROPE_YARN. */
     KEY_ROPE_TRUNCATE,   /* Whether YaRN rounds its limits to whole dimensions. */
     KEY_ROPE_CONTEXT,    /* Context length before RoPE scaling. */
-    /* Factor of cos and sin; in GGUF files with YaRN, besides YaRN's own factor. */
+    /* Factor of cos and sin. In GGUF files with YaRN, it is multiplied by YaRN's own factor. */
     KEY_ROPE_AMPLITUDE,
-    KEY_ROPE_MSCALE,        /* YaRN's mscale. */
-    KEY_ROPE_MSCALE_ALL,    /* YaRN's mscale_all_dim. */
+    KEY_ROPE_MSCALE, /* YaRN's mscale. */
+    /* YaRN's mscale_all_dim. GGUF files have yarn_log_multiplier instead: with latent attention,
+     * 0.1 times mscale_all_dim. */
+    KEY_ROPE_MSCALE_ALL,
     KEY_ROPE_LONG,          /* LongRoPE's list of divisors for long contexts. */
     KEY_ROPE_SHORT,         /* LongRoPE's list of divisors for short contexts. */
     KEY_ROPE_LOCAL_SCALING, /* Name of the scaling in layers with an attention window. */
@@ -64,22 +67,24 @@ enum model_key {
     KEY_EXPERTS_METHOD,     /* Name of the method by which a row chooses experts. */
     KEY_EXPERT_GROUPS,      /* compute_routing.groups. */
     KEY_EXPERT_GROUPS_USED, /* compute_routing.groups_used. */
-    KEY_EXPERTS_LIMIT,      /* compute_gate.limit. */
-    KEY_EXPERTS_ALPHA,      /* compute_gate.alpha. */
-    KEY_CLIP_QKV,           /* Limit of q, k and v, which cleave does not support. */
-    KEY_ACTIVATION,         /* Name of the feed-forward's activation. */
-    KEY_PARALLEL,           /* Whether the feed-forward has the same input as attention. */
-    KEY_SOFTCAP_LOGITS,     /* model_hyper.logits_cap. */
-    KEY_SOFTCAP_ATTENTION,  /* model_hyper.attention_cap. */
-    KEY_LATENT_RANK,        /* model_latent.rank. */
-    KEY_LATENT_Q_RANK,      /* model_latent.q_rank. */
-    KEY_LATENT_PLAIN,       /* model_latent.plain. */
-    KEY_LATENT_ROTATED,     /* model_latent.rotated. */
-    KEY_LATENT_VALUE,       /* model_latent.value. */
-    KEY_LATENT_PAIRS,       /* Whether the dimensions 2i and 2i + 1 are rotated together. */
-    /* In GGUF files with KEY_LATENT_HEAD_DIM, KEY_HEAD_DIM and KEY_LATENT_VALUE are lengths of the
-     * latent vector. */
-    KEY_LATENT_HEAD_DIM,   /* Newer GGUF files: dimensions of a head's query. */
+    /* Limit of gate and up in the experts' activation (swiglu_limit): compute_gate.limit. */
+    KEY_GATE_LIMIT,
+    /* Factor inside the sigmoid of the experts' activation (swiglu_alpha): compute_gate.alpha. */
+    KEY_GATE_ALPHA,
+    KEY_CLIP_QKV,          /* Limit of q, k and v, which cleave does not support. */
+    KEY_ACTIVATION,        /* Name of the feed-forward's activation. */
+    KEY_PARALLEL,          /* Whether the feed-forward has the same input as attention. */
+    KEY_SOFTCAP_LOGITS,    /* model_hyper.logits_cap. */
+    KEY_SOFTCAP_ATTENTION, /* model_hyper.attention_cap. */
+    KEY_LATENT_RANK,       /* model_latent.rank. */
+    KEY_LATENT_Q_RANK,     /* model_latent.q_rank. */
+    KEY_LATENT_PLAIN,      /* model_latent.plain. */
+    KEY_LATENT_ROTATED,    /* model_latent.rotated. */
+    KEY_LATENT_VALUE,      /* model_latent.value. */
+    KEY_LATENT_PAIRS,      /* Whether the dimensions 2i and 2i + 1 are rotated together. */
+    /* Newer GGUF files: dimensions of a head's query. If a GGUF file has this key, KEY_HEAD_DIM and
+     * KEY_LATENT_VALUE are lengths of the latent vector. */
+    KEY_LATENT_HEAD_DIM,
     KEY_LATENT_HEAD_VALUE, /* Newer GGUF files: dimensions of a head's value. */
     KEY_COUNT
 };
@@ -109,10 +114,11 @@ enum status key_text(const struct model_file *file, enum model_key key, struct m
 enum status key_f32_list(const struct model_file *file, enum model_key key, uint32_t count,
                          float *out, struct error *error);
 
-/* Reads the kind of a layer, such as "sliding_attention" (with a window) or "full_attention", from
- * config.json's array layer_types, or from a GGUF file's array of booleans KEY_LOCAL_PERIOD (true =
- * "sliding_attention"). Returns ST_NOT_FOUND if the file does not have the array, or ST_INVALID if
- * the array has no value of the right type for the layer. */
+/* Reads the kind of a layer, such as "sliding_attention" (with a window) or "full_attention". A
+ * folder has the kinds in config.json's array layer_types. A GGUF file may have an array of
+ * booleans under the key KEY_LOCAL_PERIOD: true gives "sliding_attention". Returns ST_NOT_FOUND if
+ * the file does not have the array, or ST_INVALID if the array has no value of the right type for
+ * the layer. */
 enum status key_layer_type(const struct model_file *file, uint32_t layer, struct mapped_text *out,
                            struct error *error);
 

@@ -35,8 +35,8 @@ struct packed_settings {
 
 /* Checks the tensors of all packed matrices of the folder, and adds one tensor for each matrix.
  * Does nothing with PACKED_NONE. Returns ST_INVALID if a tensor is missing or has a wrong shape or
- * type, ST_UNSUPPORTED if a tensor's form is not supported, or ST_NO_MEMORY. The error's text names
- * the tensor. */
+ * type; ST_UNSUPPORTED if a tensor's form is not supported, or if scales, in formats other than
+ * PACKED_MXFP4, have a wrong type; or ST_NO_MEMORY. The error's text names the tensor. */
 enum status packed_tensors_add(const struct packed_settings *settings, struct folder *folder,
                                struct error *error);
 

@@ -195,7 +195,7 @@ static bool may_compute(const struct choice *c, uint32_t machine)
         return false;
     if (hands_over(s, machine))
         return true;
-    if (!set_has(&s->sc->routable, machine) ||
+    if (!machine_set_has(&s->sc->routable, machine) ||
         !within_slack(c, MEASURE_PENDING, machine, c->base->prompt_machine))
         return false;
     if (pool_serves_phase(m->pool, POOL_PROMPT))
@@ -210,7 +210,7 @@ static bool may_decode(const struct choice *c, uint32_t prompt, uint32_t machine
     s.prompt_machine = prompt;
     if (machine == c->base->token_machine && prompt == c->base->prompt_machine)
         return true;
-    if (!set_has(&s.sc->routable, machine) || !seek_token_fits(&s, machine))
+    if (!machine_set_has(&s.sc->routable, machine) || !seek_token_fits(&s, machine))
         return false;
     if (machine == c->base->token_machine && c->base->token_moves)
         return request_tokens(s.request) <= s.sc->machines[machine].mixed_kv_tokens;
@@ -225,7 +225,7 @@ static bool may_decode(const struct choice *c, uint32_t prompt, uint32_t machine
 static bool may_do_both(const struct choice *c, uint32_t machine)
 {
     const struct seek *s = c->seek;
-    return set_has(&s->sc->routable, machine) &&
+    return machine_set_has(&s->sc->routable, machine) &&
            pool_serves_phase(s->sc->machines[machine].pool, POOL_TOKEN) &&
            seek_both_fit(s, machine) && !seek_token_over_threshold(s, machine, true) &&
            within_slack(c, MEASURE_MEMORY, machine, c->base->token_machine);
@@ -307,7 +307,7 @@ static void pull_try(const struct choice *c, uint32_t token, struct best *best)
     const uint32_t prompt = c->base->prompt_machine, source = s->request->holder_plus_1 - 1;
     if (!s->request->resumed || s->request->holder_plus_1 == 0 || source == prompt ||
         hands_over(s, source) || !s->sc->machines[source].up ||
-        !set_has(&s->sc->machines[source].links, prompt) || c->base->prompt_moves ||
+        !machine_set_has(&s->sc->machines[source].links, prompt) || c->base->prompt_moves ||
         c->base->token_moves || tokens_held(c, source) <= tokens_held(c, prompt) ||
         !may_pair(c, prompt, token))
         return;

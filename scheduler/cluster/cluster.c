@@ -173,7 +173,7 @@ static void on_machine_down(struct sched_cluster *sc, uint32_t id)
     cluster_load_others(sc, id, &(struct sched_others){0});
     machine->links = (struct machine_set){{0}};
     for (uint32_t i = 0; i < sc->options.machine_count; i++)
-        set_put(&sc->machines[i].links, id, false);
+        machine_set_put(&sc->machines[i].links, id, false);
     if (sc->prefixes != NULL)
         cluster_prefixes_forget(sc->prefixes, id);
     cluster_tiers_down(sc, id);
@@ -216,7 +216,7 @@ static void on_machine_event(struct sched_cluster *sc, const struct sched_event 
         break;
     default:
         assert(event->peer < sc->options.machine_count && event->peer != event->machine);
-        set_put(&machine->links, event->peer, event->kind == SCHED_LINK_UP);
+        machine_set_put(&machine->links, event->peer, event->kind == SCHED_LINK_UP);
         break;
     }
     topology_changed(sc, event->kind == SCHED_LINK_UP);
@@ -352,7 +352,7 @@ bool sched_cluster_lacks_phase(const struct sched_cluster *sc)
     bool token = false;
     bool anybody = false;
     for (uint32_t i = 0; i < sc->options.machine_count; i++) {
-        if (!set_has(&sc->routable, i))
+        if (!machine_set_has(&sc->routable, i))
             continue;
         anybody = true;
         prompt |= pool_serves_phase(sc->machines[i].home, POOL_PROMPT);

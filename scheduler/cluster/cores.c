@@ -14,8 +14,8 @@ bool cluster_adds_cores(const struct sched_cluster *sc, uint32_t machine, enum p
     if (sc->machines[machine].cores == 0)
         return true;
     for (uint32_t i = 0; i < sc->options.machine_count; i++)
-        if (i != machine && set_has(&sc->routable, i) && cluster_same_cores(sc, i, machine) &&
-            pool_serves_phase(sc->machines[i].pool, phase))
+        if (i != machine && machine_set_has(&sc->routable, i) &&
+            cluster_same_cores(sc, i, machine) && pool_serves_phase(sc->machines[i].pool, phase))
             threads += sc->machines[i].threads;
     return threads < sc->machines[machine].core_count;
 }

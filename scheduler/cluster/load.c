@@ -11,7 +11,7 @@
 
 static bool in_trees(const struct sched_cluster *sc, uint32_t machine)
 {
-    return set_has(&sc->routable, machine);
+    return machine_set_has(&sc->routable, machine);
 }
 
 static void rank_changed(struct sched_cluster *sc, uint32_t i, enum measure measure,
@@ -182,7 +182,7 @@ void cluster_pool_refresh(struct sched_cluster *sc, uint32_t i)
     bool open = machine->up && !machine->draining;
     if (open == in_trees(sc, i))
         return;
-    set_put(&sc->routable, i, open);
+    machine_set_put(&sc->routable, i, open);
     trees_put(sc, i, open);
     if (is_away(machine))
         sc->lent_count += open ? 1 : UINT32_MAX;
@@ -260,7 +260,7 @@ static bool paired_with(const struct sched_cluster *sc, uint32_t machine, enum p
             continue;
         if (its == POOL_MIXED)
             return true;
-        set_put(&tokens, i, its == POOL_TOKEN);
+        machine_set_put(&tokens, i, its == POOL_TOKEN);
     }
     for (uint32_t i = 0; i < count; i++) {
         enum pool its = i == machine ? pool : sc->machines[i].pool;

@@ -520,7 +520,8 @@ uint32_t sched_cluster_copy_target(const struct sched_cluster *sc, uint32_t id)
     for (uint32_t i = 0; i < sc->options.machine_count; i++) {
         const struct cluster_machine *machine = &sc->machines[i];
         uint64_t scheduled = sc->ranks[MEASURE_MEMORY][i].tokens;
-        if (i == from || !set_has(&sc->routable, i) || !set_has(&sc->machines[from].links, i) ||
+        if (i == from || !machine_set_has(&sc->routable, i) ||
+            !machine_set_has(&sc->machines[from].links, i) ||
             scheduled + machine_kv_tokens(machine, request_tokens(request), false) >
                 machine->kv.capacity_tokens)
             continue;

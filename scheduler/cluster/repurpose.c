@@ -56,7 +56,7 @@ static bool homes_count(const struct sched_cluster *sc, struct homes *out)
     *out = (struct homes){.count = {0}};
     for (uint32_t i = 0; i < sc->options.machine_count; i++) {
         const struct cluster_machine *machine = &sc->machines[i];
-        if (!set_has(&sc->routable, i))
+        if (!machine_set_has(&sc->routable, i))
             continue;
         out->count[machine->home]++;
         known[0] += machine->prompt_tokens_per_s > 0 ? 1 : 0;
@@ -116,7 +116,7 @@ static uint32_t least_busy(const struct sched_cluster *sc, enum pool from)
     enum measure measure = from == POOL_PROMPT ? MEASURE_PENDING : MEASURE_MEMORY;
     uint32_t best = SCHED_NO_MACHINE;
     for (uint32_t i = 0; i < sc->options.machine_count; i++)
-        if (set_has(&sc->routable, i) && sc->machines[i].home == from &&
+        if (machine_set_has(&sc->routable, i) && sc->machines[i].home == from &&
             sc->machines[i].large_requests == 0 && cluster_adds_cores(sc, i, to) &&
             (best == SCHED_NO_MACHINE || cluster_rank_before(sc->ranks[measure], i, best)))
             best = i;

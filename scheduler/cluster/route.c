@@ -58,7 +58,7 @@ static bool reaches(const struct seek *s, uint32_t from, uint32_t to)
     const struct cluster_machine *token = &s->sc->machines[to];
     if (from == to)
         return mixed(s, from);
-    return set_has(&prompt->links, to) &&
+    return machine_set_has(&prompt->links, to) &&
            (!shares(s, from) || s->request->prompt_tokens <= prompt->mixed_kv_tokens) &&
            (!shares(s, to) || request_tokens(s->request) <= token->mixed_kv_tokens);
 }
@@ -101,7 +101,7 @@ static uint32_t find_soonest(const struct seek *s, enum measure measure, enum po
 {
     uint32_t best = SCHED_NO_MACHINE;
     for (uint32_t i = 0; i < s->sc->options.machine_count; i++)
-        if (set_has(&s->sc->routable, i) && s->sc->machines[i].pool == pool &&
+        if (machine_set_has(&s->sc->routable, i) && s->sc->machines[i].pool == pool &&
             better(s, measure, i, best) && fits(s, i))
             best = i;
     return best;
@@ -305,7 +305,8 @@ static uint32_t earliest_prompt(const struct seek *s, uint32_t prompt)
         return prompt;
     int64_t best_us = computed_us(sc, s->request, prompt);
     for (uint32_t i = 0; i < sc->options.machine_count; i++) {
-        if (!set_has(&sc->routable, i) || !pool_serves_phase(sc->machines[i].pool, POOL_PROMPT) ||
+        if (!machine_set_has(&sc->routable, i) ||
+            !pool_serves_phase(sc->machines[i].pool, POOL_PROMPT) ||
             computed_us(sc, s->request, i) >= best_us || !prompt_fits(s, i))
             continue;
         prompt = i;
@@ -332,7 +333,7 @@ static bool helps_prompts(const struct sched_cluster *sc, uint32_t i)
 static bool all_help_prompts(const struct sched_cluster *sc)
 {
     for (uint32_t i = 0; i < sc->options.machine_count && sc->cores_shared; i++)
-        if (set_has(&sc->routable, i) && !helps_prompts(sc, i))
+        if (machine_set_has(&sc->routable, i) && !helps_prompts(sc, i))
             return false;
     return true;
 }
@@ -552,7 +553,7 @@ int64_t cluster_route_late_us(const struct sched_cluster *sc, const struct clust
     int64_t best_us = INT64_MAX;
     int64_t idle_us = INT64_MAX;
     for (uint32_t i = 0; i < sc->options.machine_count; i++) {
-        if (!set_has(&sc->routable, i) ||
+        if (!machine_set_has(&sc->routable, i) ||
             (!any && !pool_serves_phase(sc->machines[i].pool, POOL_PROMPT)))
             continue;
         uint64_t rate = cluster_cores_rate(sc, i);

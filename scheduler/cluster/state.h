@@ -69,7 +69,8 @@ struct request_list {
     uint32_t last;
 };
 
-/* What orders machines: pending tokens for rule 1, scheduled memory for rule 2 (cluster.h). */
+/* The load by which machines are compared: MEASURE_PENDING, the pending tokens of prompts, for rule
+ * 1 of cluster.h; MEASURE_MEMORY, the scheduled KV memory in tokens, for rule 2. */
 enum measure { MEASURE_PENDING, MEASURE_MEMORY, MEASURE_COUNT };
 
 /* A set of machines, one bit for each. */
@@ -155,8 +156,10 @@ struct promises {
 
 /* What was measured while requests waited in the queue (admission.c). */
 struct admission {
-    double busy_us;      /* Time during which requests waited; older time counts less. */
-    double measured_us;  /* busy_us when a prompt was computed last, at least half of busy_us. */
+    double busy_us; /* Time during which requests waited; older time counts less. */
+    /* The value of busy_us when the latest prompt was computed. If busy_us exceeds twice this
+     * value, this value becomes busy_us. */
+    double measured_us;
     double computed;     /* Prompts that were computed in measured_us. */
     int64_t promised_us; /* Earliest retry time of the next refused client. */
     struct promises promises;
@@ -187,8 +190,8 @@ struct sched_cluster {
     bool unequal[MEASURE_COUNT];
     /* Mean of the known steps of machines that are up; all zeros = none is known. */
     struct sched_step_time mean_step;
-    /* Number of pool moves so far. The number of a machine's latest move is the `order` of its
-     * ranks (tree.h). */
+    /* Number of moves of machines to other pools so far. A machine's cluster_rank.order is the
+     * value of move_count after the machine's latest move. */
     uint64_t move_count;
     uint32_t lent_count;       /* Machines in the trees that are lent. */
     uint32_t unreported_moves; /* Machines whose `move_reported` is false. */
@@ -201,8 +204,10 @@ struct sched_cluster {
     /* Most kv_tokens of a machine that was ever up; UINT64_MAX = none. */
     uint64_t tokens_most;
     uint64_t capacity_most; /* Most kv.capacity_tokens of a machine that was ever up. */
-    /* Tokens of the largest prompt without a token machine that fits a machine that was ever up:
-     * [0] in the prompt or mixed pool, [1] in any pool; UINT64_MAX = no such machine. */
+    /* Tokens of the largest prompt that fits a machine if the request needs no token machine.
+     * [0]: the largest over the machines in the prompt and mixed pools; [1]: the largest over the
+     * machines in all pools. Machines that were never up do not count. UINT64_MAX = no machine
+     * counts. */
     uint64_t prompt_only_tokens_most[2];
     bool cores_shared;   /* A machine that shares cores was up at some time. */
     bool pair_can_serve; /* See sched_cluster_paired. */
@@ -239,13 +244,13 @@ struct sched_cluster {
 };
 
 /* Returns true if machine i is in the set. */
-static inline bool set_has(const struct machine_set *set, uint32_t i)
+static inline bool machine_set_has(const struct machine_set *set, uint32_t i)
 {
     return (set->words[i / 64] >> (i % 64) & 1) != 0;
 }
 
 /* Adds machine i to the set (in = true) or removes it. */
-static inline void set_put(struct machine_set *set, uint32_t i, bool in)
+static inline void machine_set_put(struct machine_set *set, uint32_t i, bool in)
 {
     uint64_t bit = 1ull << (i % 64);
     set->words[i / 64] = in ? set->words[i / 64] | bit : set->words[i / 64] & ~bit;
@@ -280,7 +285,8 @@ static inline uint64_t machine_kv_tokens(const struct cluster_machine *machine, 
                                          bool has_prompt)
 {
     const struct sched_kv *kv = &machine->kv;
-    return layer_groups_tokens(&kv->groups, kv->block_tokens, tokens, kv->kept_spans[has_prompt]);
+    return layer_groups_kv_tokens(&kv->groups, kv->block_tokens, tokens,
+                                  kv->kept_spans[has_prompt]);
 }
 
 /* Returns the KV memory, in tokens, that is scheduled for the request on the machine that generates
@@ -337,7 +343,8 @@ void cluster_load_others(struct sched_cluster *sc, uint32_t machine,
 
 /* Adds the machine to the trees or removes it. Call it when `up` or `draining` has changed. */
 void cluster_pool_refresh(struct sched_cluster *sc, uint32_t machine);
-/* Changes the machine's current pool. The action SCHED_MOVED follows. */
+/* Changes the machine's current pool. The action SCHED_MOVED follows, unless the machine is back in
+ * its reported pools before the action is appended. */
 void cluster_pool_move(struct sched_cluster *sc, uint32_t machine, enum pool pool);
 /* Changes the home pool. The current pool becomes the home pool, or the mixed pool if the machine
  * has work of the other phase; requests that are too large for the mixed machine are then lost. */
@@ -487,7 +494,7 @@ void cluster_admission_wait_end(struct sched_cluster *sc, uint32_t id);
 /* Adds the time from sc->now_us to now_us to the measurement, if requests wait. Call it before
  * sc->now_us changes. */
 void cluster_admission_time(struct sched_cluster *sc, int64_t now_us);
-/* Counts a prompt that was computed. */
+/* Counts a prompt that was computed, if requests wait. Does nothing if none waits. */
 void cluster_admission_computed(struct sched_cluster *sc, const struct cluster_request *request);
 /* Returns a request that has waited for queue_us_max; REQUEST_NONE = none. */
 uint32_t cluster_admission_overdue(const struct sched_cluster *sc);

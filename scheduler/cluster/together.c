@@ -31,7 +31,8 @@
 #include "scheduler/cluster/seek.h"
 #include "scheduler/pace.h"
 
-/* See split_favour. Found with bench_surface.py and bench_surface_served.py, simulated: 69 cells. */
+/* See split_favour. Found with bench_surface.py and bench_surface_served.py, simulated: 69 cells.
+ */
 #define FAVOUR_SLOPE 0.5
 #define FAVOUR_LEAST 0.5
 
@@ -111,8 +112,8 @@ static uint64_t push_exposed_us(const struct seek *s, uint32_t prompt, uint32_t 
     return cluster_exposed_us(sc, prompt, token, tokens, computed_us, compute_us);
 }
 
-/* Returns the part of the split route's cost that one machine's cost must be below. Answers that are
- * spread over prompt machines for a small gain make all later prompts there wait, the more the
+/* Returns the part of the split route's cost that one machine's cost must be below. Answers that
+ * are spread over prompt machines for a small gain make all later prompts there wait, the more the
  * larger a decode step is beside the target of TBT. */
 static double split_favour(const struct seek *s, const struct route *split)
 {
@@ -163,7 +164,7 @@ static void machine_try(const struct seek *s, uint32_t i, double *least, struct 
 static bool all_share_cores(const struct sched_cluster *sc, uint32_t machine)
 {
     for (uint32_t i = 0; i < sc->options.machine_count; i++)
-        if (set_has(&sc->routable, i) && !cluster_same_cores(sc, i, machine))
+        if (machine_set_has(&sc->routable, i) && !cluster_same_cores(sc, i, machine))
             return false;
     return true;
 }
@@ -181,7 +182,7 @@ void cluster_together(const struct seek *s, struct route *out)
      * the request. */
     if (!sc->options.one_machine_routes || base.token_machine == base.prompt_machine ||
         base.prompt_moves || base.token_moves || base.lent_plus_1 > 0 || base.prefix_tokens > 0 ||
-        base.load_tokens > 0 || !set_has(&sc->routable, base.prompt_machine))
+        base.load_tokens > 0 || !machine_set_has(&sc->routable, base.prompt_machine))
         return;
     if (base.token_machine != SCHED_NO_MACHINE &&
         cluster_same_cores(sc, base.prompt_machine, base.token_machine)) {

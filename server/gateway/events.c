@@ -1,5 +1,5 @@
 /* gateway_events: writes the cluster scheduler's events and actions to the event log, if there is
- * one, and those that say what happened to requests and machines to a ring in memory. */
+ * one, and most of them to a ring in memory (event_tells). */
 #include "server/gateway/internal.h"
 
 #include "events/event_text.h"
@@ -53,13 +53,14 @@ void gateway_event_version_gone(struct gateway *g, const struct gateway_version 
     line_end(g, true);
 }
 
-/* True if the event says what happened to requests or machines. The rest, such as measured speeds
- * and entries of prefix caches, occurs so often that it would displace everything else. */
+/* True if the event's line goes to the ring. Events without actions whose kind is after
+ * SCHED_MACHINE_HOME, such as measured rates and changes of prefix caches, are so frequent that
+ * their lines would displace all other lines. */
 static bool event_tells(const struct sched_event *event, const struct sched_actions *actions)
 {
     if (actions->count > 0 || event == NULL)
         return actions->count > 0;
-    return event->kind <= SCHED_MACHINE_HOME; /* Those after it are measurements and time. */
+    return event->kind <= SCHED_MACHINE_HOME;
 }
 
 void gateway_event(struct gateway *g, const struct gateway_version *version, int64_t now_us,
@@ -80,12 +81,12 @@ void gateway_event_configure(struct gateway *g, const struct gateway_version *ve
     line_end(g, true);
 }
 
-void gateway_event_outcome(struct gateway *g, struct gateway_request *r, bool computed)
+void gateway_event_outcome(struct gateway *g, struct gateway_request *r, bool prompt_computed)
 {
     if (r->decision.choice == EVENT_CHOICE_NONE)
         return;
     event_text_outcome(&g->event_line, gateway_request_version(g, r)->number, gateway_now(g),
-                       request_slot(r), &r->decision, computed);
+                       request_slot(r), &r->decision, prompt_computed);
     line_end(g, true);
     r->decision = (struct event_decision){.choice = EVENT_CHOICE_NONE};
 }

@@ -70,7 +70,7 @@ enum status gateway_open(const struct gateway_options *options, struct gateway *
     if (getrandom(&tag, sizeof(tag), 0) != sizeof(tag))
         tag = (uint32_t)gateway_now(g);
     snprintf(g->name, sizeof(g->name), "gateway-%08x", tag);
-    g->share = (struct gateway_share){.gateways = 1, .rank = 0};
+    g->key_limits_share = (struct gateway_share){.gateways = 1, .rank = 0};
     g->fewer_since_us = -1;
     enum status status = parts_open(g, tag, error);
     g->options.cluster_keys = NULL; /* the caller's keys may be gone */

@@ -73,7 +73,7 @@ static bool search_begin(struct gateway *g, int64_t now_us)
                                   .fill_tokens = sched_prompt_fill_tokens(config),
                                   .batch_tokens = config->scheduler.prompt_batch_tokens,
                                   .sequences_max = config->scheduler.batch_sequences_max,
-                                  .gateways = g->share.gateways};
+                                  .gateways = g->key_limits_share.gateways};
     search->until_us = now_us;
     search->answer_count = history_answers(g->history, now_us - WINDOW_US, search->answers);
     machines_fill(g, search);

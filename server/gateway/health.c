@@ -13,12 +13,12 @@ bool gateway_ready(const struct gateway *g)
 
 void gateway_note_set(struct gateway *g, const char *text)
 {
-    snprintf(g->note, sizeof(g->note), "%s", text);
+    snprintf(g->health_note, sizeof(g->health_note), "%s", text);
 }
 
 void gateway_update_note_set(struct gateway *g, const char *text)
 {
-    snprintf(g->update_note, sizeof(g->update_note), "%s", text);
+    snprintf(g->health_update_note, sizeof(g->health_update_note), "%s", text);
 }
 
 /* Lists the version's machines that are not connected. Returns the bytes used in `out`. */
@@ -63,7 +63,7 @@ void gateway_version_health_text(const struct gateway *g, uint32_t number, char 
 void gateway_health_text(const struct gateway *g, char *out, size_t capacity)
 {
     gateway_version_health_text(g, GATEWAY_CURRENT, out, capacity);
-    const char *notes[] = {g->note, g->update_note};
+    const char *notes[] = {g->health_note, g->health_update_note};
     for (int i = 0; i < 2; i++) {
         size_t used = strlen(out);
         if (notes[i][0] != 0 && used + 1 < capacity)
@@ -106,5 +106,5 @@ bool gateway_prompts_shared(const struct gateway *g, uint32_t number)
          m = fleet_next(g->fleet, m))
         machines += m->version == version && fleet_machine_up(m) && m->pool != POOL_TOKEN;
     return version->kv.prefix_cache && strcmp(policy, "deadline") != 0 &&
-           (machines == 1 || sched_policy_prefix(g->options.config));
+           (machines == 1 || sched_policy_is_prefix(g->options.config));
 }

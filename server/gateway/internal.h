@@ -65,17 +65,22 @@ struct gateway {
     struct text event_line;          /* Line that events.c is writing. */
     bool events_warned;              /* A warning about lost lines of event_log was logged. */
     struct gateway_headroom headroom;
-    char note[256];               /* Set by gateway_note_set. */
-    char update_note[400];        /* Set by gateway_update_note_set. */
-    char name[LIMIT_NAME_BYTES];  /* Unique among gateways. */
-    uint32_t led_elsewhere_count; /* Machines that report another gateway as the leader. */
-    struct gateway_share share;   /* Latest result of gateway_share. */
-    int64_t fewer_since_us;       /* Since then, fewer gateways than in `share` serve; -1 = no. */
-    uint64_t prompts_waiting;     /* Sum of prompts_waiting in the machines' latest STATS. */
-    int64_t checkpoint_at_us;     /* Time of the next check for due copies; INT64_MAX = none. */
-    int64_t handover_at_us;       /* Earliest time of the next hand-over check. */
-    int64_t reserving_at_us; /* Earliest time of the next check of GATEWAY_REQUEST_RESERVING. */
-    /* `dead` of requests_lose, while a scheduler handles the end of a connection; else NULL. */
+    char health_note[256];                 /* Set by gateway_note_set. */
+    char health_update_note[400];          /* Set by gateway_update_note_set. */
+    char name[LIMIT_NAME_BYTES];           /* Unique among gateways. */
+    uint32_t led_elsewhere_count;          /* Machines that report another gateway as the leader. */
+    struct gateway_share key_limits_share; /* Latest result of gateway_share. */
+    /* Time since which the machines report fewer gateways than key_limits_share.gateways; -1 = they
+     * do not. */
+    int64_t fewer_since_us;
+    uint64_t prompts_waiting; /* Sum of prompts_waiting in the machines' latest STATS. */
+    int64_t checkpoint_at_us; /* Time of the next check for due copies; INT64_MAX = none. */
+    int64_t handover_at_us;   /* Earliest time of the next hand-over check. */
+    /* Earliest time of the next check whether requests in GATEWAY_REQUEST_RESERVING have waited for
+     * scheduler/queue_ms. */
+    int64_t reserving_at_us;
+    /* While a scheduler handles the end of a machine's connection: this machine, unless it fell
+     * silent (the argument `dead` of requests_lose). NULL at all other times. */
     const struct fleet_machine *dead_machine;
 };
 
@@ -205,15 +210,16 @@ void gateway_machine_peer_send(struct gateway *g, struct fleet_machine *prompt,
                                const struct fleet_machine *token);
 /* Calls gateway_machine_peer_send for each pair of `m` and another machine, in both directions. */
 void gateway_machine_peers_send(struct gateway *g, struct fleet_machine *m);
-/* Forgets the links of other machines to this machine, and lets machines of its version drop these
- * links (PEER without an address). */
+/* Forgets the links of other machines to this machine. Also sends other machines of its version a
+ * PEER without an address: they drop their links to this machine. */
 void gateway_machine_links_forget(struct gateway *g, const struct fleet_machine *m);
 
 /* ---- events.c ---- */
 
 /* The functions gateway_event… add lines (events/event_text.h) to the event log, if there is one,
  * and to g->event_ring. The ring does not get the lines of gateway_event_begin and
- * gateway_event_version, nor the lines of measurements and SCHED_TICK that caused no action. */
+ * gateway_event_version, nor the lines of events that caused no action and whose kind is after
+ * SCHED_MACHINE_HOME in enum sched_event_kind. */
 
 /* Adds an event of the version's scheduler with its actions. event: NULL = the actions belong to
  * the previous event, too. */
@@ -232,8 +238,8 @@ void gateway_event_machine(struct gateway *g, const struct fleet_machine *m);
 void gateway_event_request(struct gateway *g, const struct gateway_version *version,
                            const struct gateway_request *r);
 /* Adds the outcome of r->decision and forgets the decision. Does nothing without a decision.
- * computed: see event_text_outcome. */
-void gateway_event_outcome(struct gateway *g, struct gateway_request *r, bool computed);
+ * prompt_computed: see `computed` of event_text_outcome. */
+void gateway_event_outcome(struct gateway *g, struct gateway_request *r, bool prompt_computed);
 /* Updates the event log's counters in /metrics, and logs a warning when the log loses lines. */
 void gateway_events_turn(struct gateway *g);
 

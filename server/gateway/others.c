@@ -92,25 +92,25 @@ static struct gateway_share share_reported(const struct gateway *g)
          m = fleet_next(g->fleet, m))
         if (m->others.gateways > share.gateways && m->others.rank < m->others.gateways)
             share = (struct gateway_share){m->others.gateways, m->others.rank};
-    return share.gateways > 0 ? share : g->share;
+    return share.gateways > 0 ? share : g->key_limits_share;
 }
 
 struct gateway_share gateway_share(struct gateway *g)
 {
     struct gateway_share now = share_reported(g);
-    if (now.gateways >= g->share.gateways)
+    if (now.gateways >= g->key_limits_share.gateways)
         g->fewer_since_us = -1;
     else if (g->fewer_since_us < 0)
         g->fewer_since_us = gateway_now(g);
     if (g->fewer_since_us >= 0 && gateway_now(g) - g->fewer_since_us < GATEWAY_SHARE_HOLD_US)
-        return g->share;
-    if (now.gateways != g->share.gateways)
+        return g->key_limits_share;
+    if (now.gateways != g->key_limits_share.gateways)
         log_info("gateways that serve on these machines: %u, was %u; they divide the limits of API "
                  "keys",
-                 now.gateways, g->share.gateways);
+                 now.gateways, g->key_limits_share.gateways);
     g->fewer_since_us = -1;
-    g->share = now;
-    return g->share;
+    g->key_limits_share = now;
+    return g->key_limits_share;
 }
 
 void gateway_machine_others_gone(struct gateway *g, struct fleet_machine *m)

@@ -220,7 +220,7 @@ void gateway_machine_prefixes(struct gateway *g, const struct fleet_machine *m,
 {
     struct sched_event event = {
         .kind = SCHED_EVICTED, .now_us = gateway_now(g), .machine = m->index};
-    if (!sched_policy_prefix(g->options.config))
+    if (!sched_policy_is_prefix(g->options.config))
         return;
     if (prefixes->replaces_all)
         gateway_schedule(g, m->version, &event); /* evicts all of them first */
@@ -289,7 +289,7 @@ static uint64_t request_identity(const struct gateway_request *r)
 static void arrivals_schedule(struct gateway *g, int64_t now_us)
 {
     uint64_t hashes[SCHED_PREFIX_MAX];
-    bool prefix = sched_policy_prefix(g->options.config);
+    bool prefix = sched_policy_is_prefix(g->options.config);
     struct gateway_request *r;
     while ((r = requests_arrived_take(g->requests)) != NULL) {
         const struct gateway_version *version = gateway_request_version(g, r);

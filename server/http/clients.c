@@ -228,7 +228,7 @@ bool http_clients_admit(struct http_clients *all, const struct sockaddr *from, i
     } else if (all->count >= all->options.connections_max) {
         replaced = client_to_replace(all, NULL, now_us);
         if (replaced == NULL)
-            return all->count < all->options.connections_max + all->options.connections_new;
+            return all->count < all->options.connections_max + all->options.connections_surplus;
         client_close(replaced, "a new connection needs its place");
     }
     return true;

@@ -38,7 +38,7 @@ struct http_client;
 
 struct http_clients_options {
     uint32_t connections_max;      /* Number of places. */
-    uint32_t connections_new;      /* Maximum number of connections without a place. */
+    uint32_t connections_surplus;  /* Maximum number of connections without a place. */
     uint32_t connections_reserved; /* Places that are kept for short requests. */
     uint32_t per_address_max;      /* Maximum number of clients per address without API key. */
     int64_t arriving_us;           /* Longest time in the state ARRIVING. */

@@ -95,7 +95,7 @@ static enum status clients_open(struct http *h)
     places -= beyond;
     struct http_clients_options options = {
         .connections_max = places,
-        .connections_new = beyond,
+        .connections_surplus = beyond,
         .connections_reserved = part_of(places, 16, PLACES_KEPT_MAX),
         .idle_us = IDLE_SECONDS_MAX * 1000000ll,
         .grace_us = GRACE_SECONDS * 1000000ll,

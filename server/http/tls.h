@@ -1,7 +1,7 @@
 /* http_tls: owns the process's certificate for HTTP over TLS, which can be replaced while the
  * gateway serves. server/serve*.c read and replace the certificate, and libmicrohttpd calls
- * http_tls_pick, on the gateway's event loop thread. The part does not check certificates of
- * clients. */
+ * http_tls_pick, on the gateway's event loop thread. `cleave check`, which has no gateway, reads a
+ * certificate on its main thread. The part does not check certificates of clients. */
 #ifndef SERVER_HTTP_TLS_H
 #define SERVER_HTTP_TLS_H
 

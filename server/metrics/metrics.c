@@ -82,14 +82,14 @@ void metrics_etcd_set(struct metrics *m, bool up)
     m->values[METRICS_ETCD_UP] = up;
 }
 
-void metrics_counter_add(struct metrics *m, enum metrics_value counter, uint64_t by)
+void metrics_counter_add(struct metrics *m, enum metrics_value counter, uint64_t amount)
 {
-    m->values[counter] += by;
+    m->values[counter] += amount;
 }
 
-void metrics_value_set(struct metrics *m, enum metrics_value value, uint64_t to)
+void metrics_value_set(struct metrics *m, enum metrics_value gauge, uint64_t value)
 {
-    m->values[value] = to;
+    m->values[gauge] = value;
 }
 
 void metrics_machine_pool_set(struct metrics *m, uint32_t machine, uint32_t pool)

@@ -114,9 +114,9 @@ void metrics_etcd_set(struct metrics *m, bool up);
 enum metrics_value { GATEWAY_COUNTERS(METRICS_VALUE) METRICS_VALUE_COUNT };
 #undef METRICS_VALUE
 
-void metrics_counter_add(struct metrics *m, enum metrics_value counter, uint64_t by);
+void metrics_counter_add(struct metrics *m, enum metrics_value counter, uint64_t amount);
 /* Sets a value. METRICS_CERTIFICATE_EXPIRES is in seconds since 1970; 0 = no certificate. */
-void metrics_value_set(struct metrics *m, enum metrics_value value, uint64_t to);
+void metrics_value_set(struct metrics *m, enum metrics_value gauge, uint64_t value);
 
 /* Sets the numbers of lines of the event log. has_log = false: there is no event log. */
 void metrics_events_set(struct metrics *m, bool has_log, uint64_t written, uint64_t dropped);

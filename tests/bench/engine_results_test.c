@@ -38,7 +38,7 @@ static void check_near(double got, double want)
  * and one more. */
 static void check_memory(void)
 {
-    const struct engine_case c = {.streams = 1, .depth = 1024};
+    const struct engine_case c = {.streams = 1, .depth_tokens = 1024};
     const struct roofline roofline = machine(1e15, 1e15, 1e9);
     struct engine_bound bound = engine_bound_of(&hyper, WEIGHT_BYTES, &roofline, &c);
     double bytes = WEIGHT_BYTES + 23400.0 * (1024 + 15.5 + 1);
@@ -84,7 +84,7 @@ static void check_streams(void)
  * is also multiplied with the vocabulary. */
 static void check_prompt(void)
 {
-    const struct engine_case c = {.prompt = 512};
+    const struct engine_case c = {.prompt_tokens = 512};
     const struct roofline roofline = machine(1e12, 1e11, 1e15);
     struct engine_bound bound = engine_bound_of(&hyper, WEIGHT_BYTES, &roofline, &c);
     double layer = 212336640 / 30.0, kv = 2 * 2.0 * 576 * 192;
@@ -95,7 +95,7 @@ static void check_prompt(void)
 
 static void check_unknown(void)
 {
-    const struct engine_case c = {.prompt = 512};
+    const struct engine_case c = {.prompt_tokens = 512};
     const struct roofline roofline = machine(0, 0, 1e9);
     CHECK(engine_bound_of(&hyper, WEIGHT_BYTES, &roofline, &c).tokens_a_second == 0);
 }

@@ -89,7 +89,7 @@ static void call(struct tier_backend *b, char *line)
     else if (strcmp(verb, "drop") == 0)
         status = b->ops->drop(b, &names[0], deadline_us, &error);
     else
-        status = b->ops->has(b, names, count, deadline_us, &found, &error);
+        status = b->ops->stored_count(b, names, count, deadline_us, &found, &error);
     if (status != ST_OK)
         printf("%s: %s\n", status_name(status), error.text);
     else if (strcmp(verb, "has") == 0)

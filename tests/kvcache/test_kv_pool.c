@@ -87,7 +87,7 @@ static void compare(const struct model *model, struct kv_pool *pool)
     struct error error;
     CHECKF(kv_pool_check(pool, &error), "%s", error.text);
     for (int state = 0; state < KV_STATE_COUNT; state++)
-        CHECK(kv_pool_count(pool, (enum kv_state)state) ==
+        CHECK(kv_pool_state_count(pool, (enum kv_state)state) ==
               model_count(model, (enum kv_state)state));
     for (int kind = 0; kind < LAYER_KIND_COUNT; kind++)
         CHECK(kv_pool_kind_count(pool, (enum layer_kind)kind) ==
@@ -136,8 +136,8 @@ static void step_mark(struct model *model, struct kv_pool *pool, struct kv_pool 
     kv_owner_id owner = 1 + draw(OWNERS);
     kv_block_id ids[BLOCKS];
     uint32_t count = model_blocks(model, owner, changes[change][0], 1 + draw(12), ids);
-    kv_pool_mark(pool, owner, ids, count, changes[change][1]);
-    kv_pool_mark(twin, owner, ids, count, changes[change][1]);
+    kv_pool_state_set(pool, owner, ids, count, changes[change][1]);
+    kv_pool_state_set(twin, owner, ids, count, changes[change][1]);
     for (uint32_t i = 0; i < count; i++)
         model->state[ids[i]] = changes[change][1];
 }

@@ -229,7 +229,7 @@ static void step_enter(struct reader *r)
         r->used = false;
         return;
     }
-    evictions += kv_pool_count(pool, KV_FREE) < needed;
+    evictions += kv_pool_state_count(pool, KV_FREE) < needed;
     const uint32_t available = kv_pool_available(pool);
     kv_tables_take(&r->tables, &groups, pool, owner_of(r), 0, r->full + 1);
     CHECK(kv_pool_available(pool) == available - needed);
@@ -345,7 +345,7 @@ static void test_random(const struct layer_groups *shape)
     if (taken_count > 0)
         step_take();
     check_all();
-    CHECK(kv_pool_available(pool) == BLOCKS && kv_pool_count(pool, KV_CACHED) > 0);
+    CHECK(kv_pool_available(pool) == BLOCKS && kv_pool_state_count(pool, KV_CACHED) > 0);
     CHECK(hits > OPERATIONS / 20 && evictions > OPERATIONS / 200);
     /* With a window of one token, a chain is never cut: the tokens after it do not see it. */
     CHECKF(groups.window_tokens < 2 || !some_full() || cut_hits > OPERATIONS / 500,
@@ -353,7 +353,7 @@ static void test_random(const struct layer_groups *shape)
     CHECK(heard_gone > OPERATIONS / 200);
     kv_prefix_close(prefix);
     heard_count = 0; /* The listener hears nothing of the end. */
-    CHECK(kv_pool_count(pool, KV_FREE) == BLOCKS && kv_pool_available(pool) == BLOCKS);
+    CHECK(kv_pool_state_count(pool, KV_FREE) == BLOCKS && kv_pool_available(pool) == BLOCKS);
     kv_pool_close(pool);
 }
 
@@ -401,7 +401,7 @@ static void test_salts_share_nothing(void)
     CHECK(found_salted(SALT, 1) == 3 && found(1) == 0 && found_salted(SALT + 1, 1) == 0);
     compute_salted(SALT + 1, 1, 2);
     compute(1, 1);
-    CHECK(kv_pool_count(pool, KV_CACHED) == 6);
+    CHECK(kv_pool_state_count(pool, KV_CACHED) == 6);
     CHECK(found_salted(SALT, 1) == 3 && found(1) == 1 && found_salted(SALT + 1, 1) == 2);
     /* Salt and first token of another chain with the same hash. */
     CHECK(prefix_hash(SALT, (const uint32_t[]){1}, 1) ==
@@ -424,9 +424,9 @@ static void test_order(void)
     compute(2, 3);
     compute(3, 3);
     compute(1, 3);
-    CHECK(kv_pool_count(pool, KV_CACHED) == 9 && kv_pool_available(pool) == 10);
+    CHECK(kv_pool_state_count(pool, KV_CACHED) == 9 && kv_pool_available(pool) == 10);
     CHECK(kv_pool_take(pool, 9, LAYER_FULL, 11, ids) == ST_NO_RESOURCE);
-    CHECK(kv_pool_count(pool, KV_CACHED) == 9);
+    CHECK(kv_pool_state_count(pool, KV_CACHED) == 9);
     CHECK(kv_pool_take(pool, 9, LAYER_FULL, 3, ids) == ST_OK); /* One block was free. */
     /* The shortest chain has been unused for the longest time. */
     CHECK(found(2) == 1 && found(3) == 3 && found(1) == 3);

@@ -66,7 +66,7 @@ static void machine_close(const struct shape *s, struct machine *m)
     struct error error;
     kv_tables_free(&m->tables, &s->groups, m->pool, OWNER, 0, m->spans);
     CHECKF(kv_pool_check(m->pool, &error), "%s", error.text);
-    CHECK(kv_pool_count(m->pool, KV_FREE) == POOL_BLOCKS);
+    CHECK(kv_pool_state_count(m->pool, KV_FREE) == POOL_BLOCKS);
     kv_pool_close(m->pool);
     free(m->tables.ids);
     free(m->slots);
@@ -84,7 +84,7 @@ static void spans_take(const struct shape *s, struct machine *m, uint32_t spans)
           (s->groups.count - windowed) * spans);
     kv_tables_mark(&m->tables, &s->groups, m->pool, OWNER, m->spans, spans, KV_LIVE);
     m->spans = spans;
-    CHECK(kv_pool_count(m->pool, KV_LIVE) ==
+    CHECK(kv_pool_state_count(m->pool, KV_LIVE) ==
           layer_groups_blocks(&s->groups, spans, m->tables.keep));
 }
 

@@ -97,7 +97,7 @@ static bool has(uint32_t number)
 {
     const struct digest name = name_of(number);
     uint32_t count;
-    CHECK(file->ops->has(file, &name, 1, 0, &count, &error) == ST_OK);
+    CHECK(file->ops->stored_count(file, &name, 1, 0, &count, &error) == ST_OK);
     return count == 1;
 }
 
@@ -127,7 +127,7 @@ static void test_replacement(void)
     CHECK(!has(5) && has(3) && held() == PLACES);
     const struct digest names[] = {name_of(6), name_of(7), name_of(5), name_of(8)};
     uint32_t count;
-    CHECK(file->ops->has(file, names, 4, 0, &count, &error) == ST_OK && count == 2);
+    CHECK(file->ops->stored_count(file, names, 4, 0, &count, &error) == ST_OK && count == 2);
 }
 
 /* Random calls, with restarts: each record that the file has is right, and as many are there as

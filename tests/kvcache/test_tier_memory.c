@@ -79,7 +79,7 @@ static uint32_t held(void)
     for (uint32_t i = 0; i < NAMES; i++) {
         const struct digest name = name_of(i);
         uint32_t found;
-        CHECK(memory->ops->has(memory, &name, 1, 0, &found, &error) == ST_OK);
+        CHECK(memory->ops->stored_count(memory, &name, 1, 0, &found, &error) == ST_OK);
         count += found;
     }
     return count;
@@ -115,7 +115,7 @@ static void test_replacement(void)
     for (uint32_t i = 0; i < PLACES; i++)
         put(i);
     CHECK(get(0) == ST_OK); /* used */
-    CHECK(memory->ops->has(memory, names, 4, 0, &count, &error) == ST_OK && count == 2);
+    CHECK(memory->ops->stored_count(memory, names, 4, 0, &count, &error) == ST_OK && count == 2);
     put(4);      /* used: it is there already */
     put(PLACES); /* takes the place of 3, the first that was not used */
     CHECK(get(3) == ST_NOT_FOUND && get(0) == ST_OK && get(1) == ST_OK && get(2) == ST_OK);

@@ -206,7 +206,7 @@ static void all_open_with(uint32_t count, const struct layer_groups *groups)
                                    .block_bytes = BLOCK_BYTES,
                                    .layer_stride_bytes = BLOCKS * BLOCK_BYTES};
     struct tiers_options options = {
-        .identity = {{9}}, .arena = arena, .region = region, .count = count, .note = note};
+        .identity = {{9}}, .arena = arena, .region = region, .count = count, .state_changed = note};
     struct error error;
     memset(notes, 0, sizeof(notes));
     for (uint32_t i = 0; i < count; i++)

@@ -95,10 +95,10 @@ static void check_loss(struct cluster *c, struct reference *reference, bool dark
     printf("failed: %s\n", c->requests[first].failed_text);
     CHECK(blocks_free(c, 0) == kv_pool_block_count(c->machines[0]->kv));
     /* A late write may still land on the token machine: its blocks are held for a moment. */
-    CHECK(kv_pool_count(c->machines[1]->kv, KV_QUARANTINED) == blocks_to_write(c, first));
+    CHECK(kv_pool_state_count(c->machines[1]->kv, KV_QUARANTINED) == blocks_to_write(c, first));
     cluster_clock_skip(c, 900000);
     cluster_turn(c, 0);
-    CHECK(kv_pool_count(c->machines[1]->kv, KV_QUARANTINED) == blocks_to_write(c, first));
+    CHECK(kv_pool_state_count(c->machines[1]->kv, KV_QUARANTINED) == blocks_to_write(c, first));
     cluster_wait_free(c, 2);
     cluster_clock_stop(c, false);
     while (!c->links[0][1])

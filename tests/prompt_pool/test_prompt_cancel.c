@@ -67,8 +67,8 @@ static void check_all(uint32_t cached)
     struct error error;
     CHECKF(kv_pool_check(kv, &error) && kv_prefix_check(prefix, &error), "%s", error.text);
     CHECK(prompt_pool_count(pool) == 0 && prompt_pool_holder_count(pool) == 0);
-    CHECKF(kv_pool_count(kv, KV_CACHED) == cached, "%u blocks are cached, want %u",
-           kv_pool_count(kv, KV_CACHED), cached);
+    CHECKF(kv_pool_state_count(kv, KV_CACHED) == cached, "%u blocks are cached, want %u",
+           kv_pool_state_count(kv, KV_CACHED), cached);
     CHECK(kv_pool_available(kv) == BLOCKS);
 }
 
@@ -156,7 +156,7 @@ int main(void)
     }
     prompt_pool_close(pool);
     kv_prefix_close(prefix);
-    CHECK(kv_pool_available(kv) == BLOCKS && kv_pool_count(kv, KV_FREE) == BLOCKS);
+    CHECK(kv_pool_available(kv) == BLOCKS && kv_pool_state_count(kv, KV_FREE) == BLOCKS);
     sched_machine_close(sched);
     kv_pool_close(kv);
     return 0;

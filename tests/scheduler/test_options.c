@@ -72,7 +72,7 @@ static void test_cluster_policies(void)
     config.scheduler.prefix_slack_tokens = 16;
     config.slo.ttft_ms = 17;
     policy_set("prefix");
-    CHECK(sched_policy_prefix(&config));
+    CHECK(sched_policy_is_prefix(&config));
     struct sched_cluster_options o = sched_cluster_options_make(&config, &facts);
     CHECK(o.prefix_slack_tokens == 16 && o.prefix_saves && o.ttft_us_max == 0);
     CHECK(o.repurpose_window_us == 0); /* It does not lead. */
@@ -84,7 +84,7 @@ static void test_cluster_policies(void)
     o = sched_cluster_options_make(&config, &facts);
     CHECK(o.prefix_count == 0 && o.prefix_slack_tokens == 16 && !o.prefix_saves);
     policy_set("deadline");
-    CHECK(!sched_policy_prefix(&config));
+    CHECK(!sched_policy_is_prefix(&config));
     o = sched_cluster_options_make(&config, &facts);
     CHECK(o.ttft_us_max == 17000);
 }

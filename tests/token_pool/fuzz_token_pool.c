@@ -718,11 +718,11 @@ static void finish(void)
     }
     CHECKF(token_pool_count(pool) == 0, "%u requests are left", token_pool_count(pool));
     CHECK(draft_seats_blocks_free(pool->draft_seats) == DRAFT_BLOCKS);
-    CHECK(kv_pool_count(kv, KV_FREE) + kv_pool_count(kv, KV_CACHED) == BLOCKS);
+    CHECK(kv_pool_state_count(kv, KV_FREE) + kv_pool_state_count(kv, KV_CACHED) == BLOCKS);
     token_pool_close(pool);
     kv_prefix_close(prefix);
     sched_machine_close(sched);
-    CHECK(kv_pool_count(kv, KV_FREE) == BLOCKS);
+    CHECK(kv_pool_state_count(kv, KV_FREE) == BLOCKS);
     kv_pool_close(kv);
 }
 

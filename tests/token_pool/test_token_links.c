@@ -30,7 +30,7 @@ static void check_lingering(void)
             token_pool_cancel(bed.pool, &name, true, bed.now_us);
         token_pool_writer_down(bed.pool, link_at(0, number), true, "silent", bed.now_us);
         CHECK(last.kind == (order == 1 ? MESSAGE_RESERVED : MESSAGE_FAILED));
-        CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
+        CHECK(kv_pool_state_count(bed.kv, KV_QUARANTINED) == 3);
         if (order >= 2) { /* The machine has connected again, and is asked to cancel. */
             token_pool_writer_up(bed.pool, link_at(0, number + 1), "p0", bed.gateways[1]);
             token_pool_leases_check(bed.pool, bed.now_us + 61000000);
@@ -42,7 +42,7 @@ static void check_lingering(void)
             token_pool_kv_ready(bed.pool, &ready, bed.now_us);
         for (int64_t at_us = bed.now_us; at_us < bed.now_us + hours_us; at_us += 500000)
             token_pool_leases_check(bed.pool, at_us);
-        CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
+        CHECK(kv_pool_state_count(bed.kv, KV_QUARANTINED) == 3);
         bed.now_us += hours_us;
         token_pool_writes_ended(bed.pool, link_at(0, number), bed.now_us);
         /* Writes may still be in the network. */
@@ -63,7 +63,7 @@ static void check_lingering(void)
     token_pool_writer_down(bed.pool, link_at(0, 30), false, "gone", bed.now_us);
     token_pool_writer_up(bed.pool, link_at(0, 31), "p0", NULL);
     token_pool_kv_aborted(bed.pool, &name, bed.now_us);
-    CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
+    CHECK(kv_pool_state_count(bed.kv, KV_QUARANTINED) == 3);
     token_pool_writer_down(bed.pool, link_at(1, 30), false, "gone", bed.now_us);
     token_pool_kv_aborted(bed.pool, &name, bed.now_us);
     CHECK(held(&bed) == 0);
@@ -75,13 +75,13 @@ static void check_lingering(void)
     token_pool_writer_up(bed.pool, link_at(0, 2), "p0", NULL);
     reserve(&bed, 1);
     token_pool_kv_aborted(bed.pool, &name, bed.now_us);
-    CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
+    CHECK(kv_pool_state_count(bed.kv, KV_QUARANTINED) == 3);
     token_pool_writes_ended(bed.pool, link_at(0, 1), bed.now_us);
     token_pool_kv_aborted(bed.pool, &name, bed.now_us);
     CHECK(held(&bed) == 0);
     reserve(&bed, 1); /* KV_READY is trusted, because the KV came over the new connection. */
     token_pool_kv_ready(bed.pool, &ready, bed.now_us);
-    CHECK(kv_pool_count(bed.kv, KV_LIVE) == 3);
+    CHECK(kv_pool_state_count(bed.kv, KV_LIVE) == 3);
     token_pool_gateway_gone(bed.pool, bed.gateways[0], bed.now_us);
     token_pool_writes_ended(bed.pool, link_at(3, 3), bed.now_us); /* A link that no writer has. */
     bed_close(&bed);

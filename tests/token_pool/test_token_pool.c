@@ -39,7 +39,7 @@ static void check_quarantine(void)
 
     reserve(&bed, 1); /* A writer knows the blocks: they are free when it has stopped writing. */
     token_pool_cancel(bed.pool, &name, true, bed.now_us);
-    CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
+    CHECK(kv_pool_state_count(bed.kv, KV_QUARANTINED) == 3);
     token_pool_kv_aborted(bed.pool, &(struct message_request){.id = 1, .generation = 2},
                           bed.now_us);
     CHECK(held(&bed) == 3); /* The message names another generation. */
@@ -76,7 +76,7 @@ static void check_quarantine(void)
     token_pool_writer_down(bed.pool, link_at(0, 2), false, "gone", bed.now_us);
     CHECK(last.kind == MESSAGE_FAILED && last.failed.status == ST_UNREACHABLE &&
           strstr(last.failed.text, "p0") != NULL);
-    CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
+    CHECK(kv_pool_state_count(bed.kv, KV_QUARANTINED) == 3);
     CHECK(token_pool_leases_check(bed.pool, bed.now_us + 1100000) == INT64_MAX && held(&bed) == 0);
 
     /* One process of the writer is gone, and another one may still write until it is gone, too. */
@@ -85,7 +85,7 @@ static void check_quarantine(void)
     token_pool_writer_up(bed.pool, link_at(0, 4), "p0/1", NULL);
     token_pool_writer_up(bed.pool, link_at(0, 5), "p01", NULL);
     token_pool_writer_down(bed.pool, link_at(0, 3), false, "gone", bed.now_us);
-    CHECK(last.kind == MESSAGE_FAILED && kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
+    CHECK(last.kind == MESSAGE_FAILED && kv_pool_state_count(bed.kv, KV_QUARANTINED) == 3);
     token_pool_leases_check(bed.pool, bed.now_us + 5000000);
     CHECK(held(&bed) == 3);
     token_pool_writer_down(bed.pool, link_at(0, 4), false, "gone", bed.now_us + 5000000);
@@ -161,7 +161,7 @@ static void check_local(void)
                 token_pool_gateway_gone(bed.pool, bed.gateways[0], bed.now_us);
             else
                 token_pool_cancel(bed.pool, &name, true, bed.now_us);
-            CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == (writing != 0 ? 3 : 0));
+            CHECK(kv_pool_state_count(bed.kv, KV_QUARANTINED) == (writing != 0 ? 3 : 0));
             CHECK(held(&bed) == (writing != 0 ? 3 : 0));
             /* No lease ends this state. */
             token_pool_leases_check(bed.pool, bed.now_us + 2000000000);
@@ -186,7 +186,7 @@ static void check_lease(void)
     CHECK(held(&bed) == 3 && last.kind == MESSAGE_RESERVED);
     token_pool_leases_check(bed.pool, bed.now_us + 661000000);
     CHECK(last.kind == MESSAGE_FAILED && last.failed.status == ST_TIMED_OUT);
-    CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
+    CHECK(kv_pool_state_count(bed.kv, KV_QUARANTINED) == 3);
     /* The prompt machine is asked to stop. */
     token_pool_leases_check(bed.pool, bed.now_us + 722000000);
     CHECK(last.kind == MESSAGE_CANCEL && last.cancel.request.id == 1 &&
@@ -194,7 +194,7 @@ static void check_lease(void)
     /* The prompt machine may still write after hours. */
     for (int64_t second = 723; second < 90000; second++)
         token_pool_leases_check(bed.pool, bed.now_us + second * 1000000);
-    CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
+    CHECK(kv_pool_state_count(bed.kv, KV_QUARANTINED) == 3);
     token_pool_writer_down(bed.pool, link_at(0, 7), false, "gone", bed.now_us + 90000000000);
     token_pool_leases_check(bed.pool, bed.now_us + 90000900000);
     CHECK(held(&bed) == 3);
@@ -207,7 +207,7 @@ static void check_lease(void)
         bed.pool,
         &(struct message_kv_ready){.request = name, .prompt_tokens = 20, .first_token = 5},
         bed.now_us);
-    CHECK(kv_pool_count(bed.kv, KV_LIVE) == 3);
+    CHECK(kv_pool_state_count(bed.kv, KV_LIVE) == 3);
     CHECK(token_pool_leases_check(bed.pool, bed.now_us + 10000000000) == INT64_MAX &&
           held(&bed) == 3);
     token_pool_gateway_gone(bed.pool, bed.gateways[1], bed.now_us);

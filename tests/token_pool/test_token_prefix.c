@@ -429,15 +429,15 @@ static void check_turns(void)
     struct talk *first = begin(0, &talks[1], 0, 40);
     CHECK(first->stage == STAGE_RESERVED && first->held == 0 && first->told_count == 3);
     deliver(first);
-    CHECK(kv_pool_count(kv, KV_CACHED) == 0 && kv_pool_count(kv, KV_LIVE) == 15);
+    CHECK(kv_pool_state_count(kv, KV_CACHED) == 0 && kv_pool_state_count(kv, KV_LIVE) == 15);
 
     /* Another request finds the prompt's blocks while the first one runs. Its writer is told only
      * of its other blocks. */
     struct talk *beside = begin(1, first, 40, 40);
     CHECK(beside->held == 2 && beside->told_count == 1);
-    CHECK(kv_pool_count(kv, KV_LIVE) == 15 && kv_pool_count(kv, KV_RESERVED) == 13);
+    CHECK(kv_pool_state_count(kv, KV_LIVE) == 15 && kv_pool_state_count(kv, KV_RESERVED) == 13);
     token_pool_cancel(pool, &beside->name, true, now_us);
-    CHECK(kv_pool_count(kv, KV_QUARANTINED) == 13 && kv_pool_count(kv, KV_LIVE) == 15);
+    CHECK(kv_pool_state_count(kv, KV_QUARANTINED) == 13 && kv_pool_state_count(kv, KV_LIVE) == 15);
     token_pool_kv_aborted(pool, &beside->name, now_us);
     beside->stage = STAGE_NONE;
 
@@ -447,7 +447,7 @@ static void check_turns(void)
         step(NULL);
     token_pool_cancel(pool, &first->name, false, now_us);
     first->stage = STAGE_NONE;
-    CHECK(kv_pool_count(kv, KV_CACHED) == 4 && kv_pool_available(kv) == block_count);
+    CHECK(kv_pool_state_count(kv, KV_CACHED) == 4 && kv_pool_available(kv) == block_count);
     struct talk *second = begin(2, first, 65, 90);
     CHECK(second->held == 4 && second->told_count == 2);
     give_up(second);
@@ -474,10 +474,10 @@ static void check_turns(void)
     token_pool_waiting_grant(pool, now_us);
     CHECK(talks[3].held == 0 && talks[3].told_count == 4);
     deliver(&talks[3]);
-    uint32_t cached = kv_pool_count(kv, KV_CACHED);
+    uint32_t cached = kv_pool_state_count(kv, KV_CACHED);
     token_pool_cancel(pool, &talks[3].name, false, now_us);
     talks[3].stage = STAGE_NONE;
-    CHECK(kv_pool_count(kv, KV_CACHED) == cached && kv_pool_available(kv) == block_count);
+    CHECK(kv_pool_state_count(kv, KV_CACHED) == cached && kv_pool_available(kv) == block_count);
     close_all();
 }
 
@@ -502,7 +502,7 @@ static void check_progress(void)
     talks[0].stage = STAGE_QUARANTINED;
     write_late(&talks[0]);
     /* Of 16 blocks of prompt and longest answer, one is kept, and two are free again. */
-    CHECK(kv_pool_count(kv, KV_QUARANTINED) == 13 && kv_pool_count(kv, KV_CACHED) == 3);
+    CHECK(kv_pool_state_count(kv, KV_QUARANTINED) == 13 && kv_pool_state_count(kv, KV_CACHED) == 3);
     check_all();
     token_pool_writer_up(pool, (struct token_link){.number = 2}, "p0", NULL);
     again = *begin(2, &talks[0], 100, 100);
@@ -570,15 +570,15 @@ static void check_copies(void)
     talks[0].salt = 7;
     reserve_copy(&talks[1], &talks[0], 48, false);
     CHECK(talks[1].stage == STAGE_RESERVED && talks[1].held == 0 && talks[1].told_count == 3);
-    CHECK(kv_pool_count(kv, KV_RESERVED) == 3);
+    CHECK(kv_pool_state_count(kv, KV_RESERVED) == 3);
     deliver_copy(&talks[1]);
-    CHECK(kv_pool_count(kv, KV_CACHED) == 3 && kv_pool_available(kv) == block_count);
+    CHECK(kv_pool_state_count(kv, KV_CACHED) == 3 && kv_pool_available(kv) == block_count);
     reserve_copy(&talks[1], &talks[0], 96, false);
     CHECK(talks[1].held == 3 && talks[1].told_count == 3);
     token_pool_cancel(pool, &talks[1].name, true, now_us); /* While it is written. */
-    CHECK(kv_pool_count(kv, KV_QUARANTINED) == 3);
+    CHECK(kv_pool_state_count(kv, KV_QUARANTINED) == 3);
     token_pool_kv_aborted(pool, &talks[1].name, now_us);
-    CHECK(kv_pool_count(kv, KV_CACHED) == 3 && kv_pool_available(kv) == block_count);
+    CHECK(kv_pool_state_count(kv, KV_CACHED) == 3 && kv_pool_available(kv) == block_count);
     reserve_copy(&talks[1], &talks[0], 48, false); /* Nothing is missing: it ends at once. */
     CHECK(talks[1].held == 3 && talks[1].told_count == 0 && token_pool_count(pool) == 0);
     talks[1].stage = STAGE_NONE;
@@ -604,7 +604,7 @@ static void check_copies(void)
     begin(3, &talks[0], 0, 200);
     refused = 0;
     reserve_copy(&talks[1], &talks[0], 160, false);
-    CHECK(refused == 1 && kv_pool_count(kv, KV_RESERVED) > 0);
+    CHECK(refused == 1 && kv_pool_state_count(kv, KV_RESERVED) > 0);
     talks[1].stage = STAGE_NONE;
     again->local = false;
     check_all();
@@ -643,19 +643,19 @@ static void check_window_copies(void)
     const uint32_t seen = 6 - first_seen(1, 96);
     reserve_copy(&talks[1], &talks[0], 96, false);
     CHECK(talks[1].held == 0 && talks[1].window_first == 6 && talks[1].told_count == 6);
-    CHECK(kv_pool_count(kv, KV_RESERVED) == 6);
+    CHECK(kv_pool_state_count(kv, KV_RESERVED) == 6);
     deliver_copy(&talks[1]);
-    CHECK(kv_pool_count(kv, KV_CACHED) == 6 && kv_pool_available(kv) == block_count);
+    CHECK(kv_pool_state_count(kv, KV_CACHED) == 6 && kv_pool_available(kv) == block_count);
     CHECK(seen == 3);
     reserve_copy(&talks[1], &talks[0], 96, true);
     CHECK(talks[1].held == 6 && talks[1].told_count == seen);
     deliver_copy(&talks[1]);
-    CHECK(kv_pool_count(kv, KV_CACHED) == 6 + seen && kv_pool_available(kv) == block_count);
+    CHECK(kv_pool_state_count(kv, KV_CACHED) == 6 + seen && kv_pool_available(kv) == block_count);
     reserve_copy(&talks[1], &talks[0], 112, true);
     CHECK(talks[1].held == 6 && talks[1].window_first == 6 && talks[1].told_count == 2);
     token_pool_cancel(pool, &talks[1].name, true, now_us); /* While it is written. */
     token_pool_kv_aborted(pool, &talks[1].name, now_us);
-    CHECK(kv_pool_count(kv, KV_CACHED) == 6 + seen && kv_pool_available(kv) == block_count);
+    CHECK(kv_pool_state_count(kv, KV_CACHED) == 6 + seen && kv_pool_available(kv) == block_count);
     talks[1].stage = STAGE_NONE;
     CHECK(found_of(&talks[0], 110) == 96);
     reserve_copy(&talks[1], &talks[0], 112, true);

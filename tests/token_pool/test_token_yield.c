@@ -76,7 +76,7 @@ static void bed_close(void)
     struct error error;
     CHECKF(kv_pool_check(kv, &error), "%s", error.text);
     token_pool_close(pool);
-    CHECK(kv_pool_count(kv, KV_FREE) == BLOCKS);
+    CHECK(kv_pool_state_count(kv, KV_FREE) == BLOCKS);
     sched_machine_close(sched);
     kv_pool_close(kv);
 }
@@ -127,12 +127,12 @@ static void test_given_up(bool written)
     CHECK(yields(0));
     CHECK(last.preempted.request.id == young.id && last.preempted.request.generation == 1);
     CHECK(last.preempted.generated == 0 && strstr(last.preempted.text, "m0") != NULL);
-    CHECK(kv_pool_count(kv, KV_QUARANTINED) == 5 && kv_pool_available(kv) == 2);
+    CHECK(kv_pool_state_count(kv, KV_QUARANTINED) == 5 && kv_pool_available(kv) == 2);
     token_pool_stats_add(pool, &stats);
     CHECK(stats.preemptions == 1 && stats.transfers_awaited == 1);
     CHECK(!yields(0)); /* The prompt waits for these blocks. */
     token_pool_cancel(pool, &young, true, 1000);
-    CHECK(kv_pool_count(kv, KV_QUARANTINED) == 5);
+    CHECK(kv_pool_state_count(kv, KV_QUARANTINED) == 5);
     if (written)
         token_pool_kv_ready(
             pool,

@@ -134,14 +134,14 @@ static void bed_close(struct bed *bed)
     struct error error;
     CHECKF(kv_pool_check(bed->kv, &error), "%s", error.text);
     token_pool_close(bed->pool);
-    CHECK(kv_pool_count(bed->kv, KV_FREE) == BLOCKS);
+    CHECK(kv_pool_state_count(bed->kv, KV_FREE) == BLOCKS);
     sched_machine_close(bed->sched);
     kv_pool_close(bed->kv);
 }
 
 static uint32_t held(const struct bed *bed)
 {
-    return BLOCKS - kv_pool_count(bed->kv, KV_FREE);
+    return BLOCKS - kv_pool_state_count(bed->kv, KV_FREE);
 }
 
 static struct message_reserve reserve_of(uint64_t id, uint32_t prompt_tokens,

@@ -52,7 +52,7 @@ static const struct partition_link *link_after(const struct partition_result *r,
 
 static bool is_bottleneck(const struct partition_plan *plan, uint64_t ns, uint32_t over)
 {
-    return partition_rate_compare((struct partition_rate){ns, over}, plan->bottleneck) == 0;
+    return partition_interval_compare((struct partition_interval){ns, over}, plan->bottleneck) == 0;
 }
 
 /* "0-9" */

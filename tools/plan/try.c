@@ -59,17 +59,17 @@ static void request_done(void *self, const struct splitwise_result *result)
 /* Fills in the machines in the reference's order: token machines first if they are of another
  * kind. */
 static void hosts_fill(const struct plan_inputs *inputs, const struct plan_mix *mix,
-                       struct splitwise_host *hosts, struct sim_usage *usage)
+                       struct splitwise_machine_kind *hosts, struct sim_usage *usage)
 {
     bool tokens_first = mix->token_count > 0 && mix->prompt_kind != mix->token_kind;
     for (uint32_t i = 0; i < mix->prompt_count + mix->token_count; i++) {
         bool prompt = tokens_first ? i >= mix->token_count : i < mix->prompt_count;
         const struct plan_kind *kind = &inputs->kinds[prompt ? mix->prompt_kind : mix->token_kind];
-        hosts[i] = (struct splitwise_host){.home = mix->token_count == 0 ? POOL_MIXED
-                                                   : prompt              ? POOL_PROMPT
-                                                                         : POOL_TOKEN,
-                                           .curve = &kind->curve,
-                                           .memory_bytes = kind->hardware.memory_bytes};
+        hosts[i] = (struct splitwise_machine_kind){.home = mix->token_count == 0 ? POOL_MIXED
+                                                           : prompt              ? POOL_PROMPT
+                                                                                 : POOL_TOKEN,
+                                                   .curve = &kind->curve,
+                                                   .memory_bytes = kind->hardware.memory_bytes};
         if (usage != NULL)
             snprintf(usage->names[i], sizeof(usage->names[i]), "%.16s-%s-%u", kind->hardware.name,
                      pool_name(hosts[i].home), i);
@@ -83,7 +83,7 @@ static enum status table_run(const struct plan_inputs *inputs, const struct plan
     struct splitwise_setup setup;
     struct sim_trace trace;
     uint32_t count = mix->prompt_count + mix->token_count;
-    struct splitwise_host *hosts = calloc(count, sizeof(hosts[0]));
+    struct splitwise_machine_kind *hosts = calloc(count, sizeof(hosts[0]));
     if (hosts == NULL)
         return error_set(error, ST_NO_MEMORY, "out of memory");
     hosts_fill(inputs, mix, hosts, a->usage);

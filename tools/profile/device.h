@@ -23,7 +23,7 @@ struct profile_device_options {
     uint32_t busy_devices;
     /* Time for opening the device and for all measurements. On a slow host they may take longer. */
     double budget_seconds;
-    bool quick;                     /* For trials: measure few points, with fewer samples each. */
+    bool quick; /* For trials: measure fewer points, and at least one round instead of two. */
     const char *energy_folder;      /* ENERGY_FOLDER (host/energy.h), or the folder of a test. */
     profile_progress_call progress; /* Not NULL. */
     void *self;                     /* First argument of `progress`. */

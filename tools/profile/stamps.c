@@ -12,7 +12,7 @@ static void stamp_now(uint32_t number)
     struct profile_stamp *stamp = &profile_stamps_state.stamps[number];
     stamp->end_ns = clock_system_ns();
     stamp->waited_us =
-        profile_stamps_state.has_own_memory ? 0 : profile_delay_us(profile_stamps_state.delay);
+        profile_stamps_state.has_own_memory ? 0 : profile_delay_us(profile_stamps_state.core_waits);
     stamp->begin_ns = profile_stamps_state.has_own_memory ? stamp->end_ns : clock_system_ns();
 }
 

@@ -16,8 +16,10 @@
 
 /* A stamp between two parts of a batch. Making the stamp takes the time from end_ns to begin_ns. */
 struct profile_stamp {
-    int64_t end_ns;   /* End of the earlier part. */
-    double waited_us; /* profile_delay_us at end_ns; 0 = the device has its own memory. */
+    int64_t end_ns; /* End of the earlier part. */
+    /* Total time for which the device's threads had waited for a core up to end_ns. Always 0 for a
+     * device with its own memory. */
+    double waited_us;
     int64_t begin_ns; /* Begin of the later part. */
 };
 
@@ -44,7 +46,8 @@ struct profile_stamps_state {
     uint64_t bytes;       /* Bytes of the matrices opened since the previous layer. */
     /* Hash of the types and shapes of the matrices opened since the previous layer. */
     uint64_t layer_kind;
-    const struct profile_delay *delay;
+    /* How long the device's threads have waited for a core; owned by step.c. */
+    const struct profile_delay *core_waits;
     /* Start, embedding, the layers, vocabulary, end. */
     struct profile_stamp stamps[PROFILE_STAMP_LAYERS + LIMIT_LAYERS + 2];
     atomic_uint stamp_count;                    /* Stamps of the current batch. */

@@ -426,7 +426,7 @@ enum status profile_step_open(const struct profile_step_options *options, struct
         return status;
     }
     profile_delay_open(&s->delay);
-    profile_stamps_state.delay = &s->delay;
+    profile_stamps_state.core_waits = &s->delay;
     const bool computes =
         profile_stamps_state.base != &compute_wait && !profile_stamps_state.has_own_memory;
     s->several = computes && (options->threads > 1 || s->ranks != NULL);

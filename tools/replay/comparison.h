@@ -1,8 +1,9 @@
 /* replay_comparison: compares the measured TTFT, TBT and E2E of requests with the times of another
  * run: as the error of a prediction, or as slowdowns against a run without contention. The other
  * run's times are in a file of `cleave simulate` or `cleave replay`. A CSV (--out) has a row for
- * each request. A request is *joined* with the row that has its id. Of a summary (--json), only the
- * percentiles are read: no request is joined, and the percentiles of both runs are compared.
+ * each request. A request is *joined* with the row that has its id: its times are compared with
+ * those of the row. A summary (--json) has percentiles of all requests and no rows: no request is
+ * joined, and the percentiles of the two runs are compared.
  * replay.c and report.c call the functions on the main thread. This part measures nothing. */
 #ifndef TOOLS_REPLAY_COMPARISON_H
 #define TOOLS_REPLAY_COMPARISON_H

@@ -10,7 +10,7 @@
 #include <string.h>
 
 static void profile_host(const struct profile *profile, const struct profile_device *device,
-                         struct sim_host *out)
+                         struct sim_machine_facts *out)
 {
     const struct profile_link *link = profile_link_find(profile, device->host, device->host, NULL);
     out->cost = (struct sim_cost){
@@ -60,7 +60,7 @@ static const char *host_of(const struct profile *profile, const struct config_ma
 /* Splits the layers as a real machine does (machine/executor/stage_plan.c). */
 static enum status layers_split(const struct profile *profile, const struct config *config,
                                 const struct config_machine *machine,
-                                const struct config_stages *stages, struct sim_host *out,
+                                const struct config_stages *stages, struct sim_machine_facts *out,
                                 uint32_t *ends, struct error *error)
 {
     struct stage_costs costs;
@@ -112,7 +112,7 @@ static const struct profile_device *stage_device(const struct profile *profile,
 /* The layers of a rank are those of its stage, and the profile's times are those of all ranks. */
 static enum status stages_read(const struct profile *profile, const struct config *config,
                                const struct config_machine *machine,
-                               const struct config_stages *stages, struct sim_host *out,
+                               const struct config_stages *stages, struct sim_machine_facts *out,
                                struct error *error)
 {
     uint32_t ends[LIMIT_STAGE_PROCESSES], place = 0;
@@ -153,7 +153,7 @@ static uint32_t kv_copies(const struct sim_cost *cost)
 }
 
 static enum status machine_fill(const struct profile *profile, const struct config *config,
-                                const struct config_machine *machine, struct sim_host *out,
+                                const struct config_machine *machine, struct sim_machine_facts *out,
                                 struct error *error)
 {
     struct config_stages stages;
@@ -178,8 +178,8 @@ static enum status machine_fill(const struct profile *profile, const struct conf
 static enum status machine_read(struct sim_hosts *hosts, const struct config *config,
                                 const struct config_machine *machine, struct error *error)
 {
-    struct sim_host *out = &hosts->hosts[hosts->count];
-    *out = (struct sim_host){.home = machine->pool};
+    struct sim_machine_facts *out = &hosts->hosts[hosts->count];
+    *out = (struct sim_machine_facts){.home = machine->pool};
     snprintf(out->name, sizeof(out->name), "%s", machine->name);
     enum status status = machine_fill(hosts->profile, config, machine, out, error);
     if (status != ST_OK)
@@ -216,7 +216,7 @@ const struct profile_device *sim_hosts_device(const struct profile *profile,
 
 static enum status table_host(struct sim_hosts *hosts, const struct hardware *hardware,
                               struct cost_curve *curve, const char *table, const char *name,
-                              struct sim_host *out, struct error *error)
+                              struct sim_machine_facts *out, struct error *error)
 {
     const struct splitwise_model *model = splitwise_model_find(name);
     if (table == NULL)
@@ -246,7 +246,7 @@ static enum status table_host(struct sim_hosts *hosts, const struct hardware *ha
 
 static enum status profile_kind(struct sim_hosts *hosts, const struct hardware *hardware,
                                 const struct machine_split *split, const struct config *config,
-                                struct sim_host *out, struct error *error)
+                                struct sim_machine_facts *out, struct error *error)
 {
     if (hosts->profile == NULL)
         return error_set(error, ST_USAGE, "--profile: wanted for machines of kind %s",
@@ -287,8 +287,8 @@ static bool spec_read(const char *spec, uint32_t *count_out, enum pool *pool_out
 }
 
 /* Sets the KV memory and the link of the machine, and adds `count` copies of it. */
-static enum status hosts_append(struct sim_hosts *hosts, uint32_t count, struct sim_host *host,
-                                struct error *error)
+static enum status hosts_append(struct sim_hosts *hosts, uint32_t count,
+                                struct sim_machine_facts *host, struct error *error)
 {
     const struct hardware *hardware = host->hardware;
     uint64_t weights = host->cost.curve != NULL
@@ -298,7 +298,7 @@ static enum status hosts_append(struct sim_hosts *hosts, uint32_t count, struct 
     uint64_t kv = hardware->kv_memory_bytes > 0 ? hardware->kv_memory_bytes : rest;
     if (hosts->count + count > SCHED_MACHINES_MAX)
         return error_set(error, ST_TOO_LARGE, "more than %d machines", SCHED_MACHINES_MAX);
-    const struct sim_host *first = &hosts->hosts[0];
+    const struct sim_machine_facts *first = &hosts->hosts[0];
     if (hosts->count > 0 && (first->cost.curve != NULL) != (host->cost.curve != NULL))
         return error_set(error, ST_INVALID,
                          "its times are in a %s, those of %s are not: want machines of one model",
@@ -323,7 +323,7 @@ enum status sim_hosts_add_kind(struct sim_hosts *hosts, uint32_t count, enum poo
                                const struct hardware *hardware, const struct machine_split *split,
                                const struct config *config, struct error *error)
 {
-    struct sim_host host = {.home = pool, .hardware = hardware};
+    struct sim_machine_facts host = {.home = pool, .hardware = hardware};
     enum status status = profile_kind(hosts, hardware, split, config, &host, error);
     return status == ST_OK ? hosts_append(hosts, count, &host, error) : status;
 }
@@ -376,7 +376,7 @@ enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char 
         status =
             sim_hosts_add_kind(hosts, count, pool, hardware, hosts->splits[kind], config, error);
     } else {
-        struct sim_host host = {.home = pool, .hardware = hardware};
+        struct sim_machine_facts host = {.home = pool, .hardware = hardware};
         status = table_host(hosts, hardware, &hosts->curves[kind], table, model, &host, error);
         if (status == ST_OK)
             status = hosts_append(hosts, count, &host, error);
@@ -394,8 +394,8 @@ static double slower_of(double a, double b)
 
 struct sim_link sim_hosts_link(const struct sim_hosts *hosts, uint32_t from, uint32_t to)
 {
-    const struct sim_host *a = &hosts->hosts[from];
-    const struct sim_host *b = &hosts->hosts[to];
+    const struct sim_machine_facts *a = &hosts->hosts[from];
+    const struct sim_machine_facts *b = &hosts->hosts[to];
     const struct profile_device *device = a->cost.devices[0];
     const struct profile_device *other = b->cost.devices[0];
     const struct profile_link *link = NULL;
@@ -413,7 +413,7 @@ struct sim_link sim_hosts_link(const struct sim_hosts *hosts, uint32_t from, uin
     return (struct sim_link){rate / copies, link->latency_us / 1e6};
 }
 
-static uint64_t context_most(const struct sim_host *host, const struct config *config)
+static uint64_t context_most(const struct sim_machine_facts *host, const struct config *config)
 {
     if (host->cost.groups.windowed == 0)
         return host->kv_tokens;

@@ -1,8 +1,9 @@
 /* sim_host: the machines of a simulated cluster and the facts about them: times, memory, links. A
- * sim_host is one machine, not a computer. The machines come from a config file, or are given as a
- * number of machines of each kind of hardware. `cleave simulate` and `cleave plan` own and fill a
- * struct sim_hosts, on the thread of the simulation. A simulation does not change the struct: the
- * state of its machines is in sim_machine.h. */
+ * struct sim_machine_facts describes one machine. In this part and in the simulations, `hosts` are
+ * machines, not computers. The machines come from a config file, or are given as a number of
+ * machines of each kind of hardware. `cleave simulate` and `cleave plan` own and fill a struct
+ * sim_hosts, on the thread of the simulation. A simulation does not change the struct: the state of
+ * its machines is in sim_machine.h. */
 #ifndef TOOLS_SIMULATE_SIM_HOST_H
 #define TOOLS_SIMULATE_SIM_HOST_H
 
@@ -13,7 +14,7 @@
 #define SIM_KINDS_MAX 32
 
 /* The facts about one machine. */
-struct sim_host {
+struct sim_machine_facts {
     char name[LIMIT_NAME_BYTES];
     enum pool home;
     struct sim_cost cost;
@@ -37,7 +38,7 @@ struct sim_host {
  * struct, so it must not be moved. */
 struct sim_hosts {
     uint32_t count;
-    struct sim_host hosts[SCHED_MACHINES_MAX];
+    struct sim_machine_facts hosts[SCHED_MACHINES_MAX];
     /* Profile that the times come from, closed by sim_hosts_done; NULL = none. */
     struct profile *profile;
     uint32_t kind_count; /* Entries of `kinds`, `curves` and `splits`. */

@@ -54,7 +54,7 @@ struct sim_machine_calls {
 };
 
 struct sim_machine_options {
-    const struct sim_host *host;
+    const struct sim_machine_facts *host;
     const struct config *config;
     uint32_t index; /* The machine's index in the cluster. */
     /* A mixed machine keeps blocks free for a prompt of context_tokens tokens, but at most half of
@@ -136,10 +136,10 @@ struct sim_kept {
  * used only with options.prefixes. */
 struct sim_kept sim_machine_keep(struct sim_machine *m, sched_slot slot, uint32_t tokens,
                                  bool windows);
-/* Returns how many of the kept tokens the machine still has. If a layer has a window, returns 0
- * after one of the kept blocks has been used again. With options.prefixes, returns 0. */
+/* Returns how many of the kept tokens the machine still has. If a layer has a window, returns 0 as
+ * soon as another request has taken one of the kept blocks. With options.prefixes, returns 0. */
 uint32_t sim_machine_kept_tokens(const struct sim_machine *m, const struct sim_kept *kept);
-/* Makes the kept blocks unnamed (sim_cache.h), because the request will not return. */
+/* Gives up the kept KV: the request will not return. Its blocks become unnamed (sim_cache.h). */
 void sim_machine_forget(struct sim_machine *m, const struct sim_kept *kept);
 /* Takes the blocks for a copy of `tokens` tokens of KV; sim_machine_remove frees them. windows:
  * also take blocks of layers with a window. kept: KV of these tokens that the machine has kept;

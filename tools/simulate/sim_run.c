@@ -64,7 +64,7 @@ void run_flights_forget(struct run *r, uint32_t i)
 
 static void batches_begin(struct run *r, uint32_t i)
 {
-    struct run_host *host = &r->hosts[i];
+    struct run_machine *host = &r->hosts[i];
     struct sim_cores_work work;
     if (host->machine == NULL)
         return;
@@ -88,7 +88,7 @@ static void batches_begin(struct run *r, uint32_t i)
 /* Handles the end of a batch, or of the machine's turn on the cores. */
 static void batch_ends(struct run *r, uint32_t i)
 {
-    struct run_host *host = &r->hosts[i];
+    struct run_machine *host = &r->hosts[i];
     if (is_shared(r)) {
         bool over = sim_cores_turn_end(&r->cores, i, r->now_s);
         if (over)

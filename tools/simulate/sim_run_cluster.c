@@ -58,7 +58,7 @@ void run_outcome_log(struct run *r, uint32_t slot, bool computed)
 
 static void moved(struct run *r, const struct sched_action *action)
 {
-    struct run_host *host = &r->hosts[action->machine];
+    struct run_machine *host = &r->hosts[action->machine];
     r->totals->moves++;
     host->pool = action->pool;
     host->home = action->home;
@@ -165,7 +165,7 @@ void run_usage_requests(struct run *r)
 
 static void failure_draw(struct run *r, uint32_t i)
 {
-    struct run_host *host = &r->hosts[i];
+    struct run_machine *host = &r->hosts[i];
     if (r->options.failure_s <= 0)
         return;
     double u =
@@ -190,7 +190,7 @@ static uint32_t host_of(const struct run *r, uint32_t i)
 
 static enum status machine_up(struct run *r, uint32_t i)
 {
-    struct run_host *host = &r->hosts[i];
+    struct run_machine *host = &r->hosts[i];
     const struct sim_machine_options options = {
         .host = &r->options.hosts->hosts[i],
         .config = r->options.config,
@@ -253,7 +253,7 @@ static void links_up(struct run *r, uint32_t i)
 
 static void machine_down(struct run *r, uint32_t i)
 {
-    struct run_host *host = &r->hosts[i];
+    struct run_machine *host = &r->hosts[i];
     sim_machine_close(host->machine);
     host->machine = NULL;
     host->failures++;
@@ -294,7 +294,7 @@ enum status run_cluster_open(struct run *r)
      * which leads. */
     const struct sched_cluster_facts facts = {
         .machine_count = hosts->count,
-        .prefix_step_tokens = sched_policy_prefix(r->options.config)
+        .prefix_step_tokens = sched_policy_is_prefix(r->options.config)
                                   ? block_tokens * prefix_step_blocks(block_tokens)
                                   : 0,
         .prefix_cache = r->options.config->kv.prefix_cache,

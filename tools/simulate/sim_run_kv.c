@@ -80,7 +80,7 @@ static bool layerwise(const struct run *r, const struct run_request *q)
 static double push_s(struct run *r, const struct run_request *q, const struct sim_chunk *chunk,
                      uint32_t first, uint32_t end)
 {
-    const struct sim_host *host = &r->options.hosts->hosts[q->prompt_machine];
+    const struct sim_machine_facts *host = &r->options.hosts->hosts[q->prompt_machine];
     const struct sim_link link =
         sim_hosts_link(r->options.hosts, q->prompt_machine, q->token_machine);
     link_measure(r, q->prompt_machine, q->token_machine, &link);

@@ -159,7 +159,7 @@ struct run_prefix_change {
 };
 
 /* A machine of the cluster, and its links. */
-struct run_host {
+struct run_machine {
     struct sim_machine *machine; /* NULL = the machine is down. */
     enum pool pool;              /* Current pool. */
     enum pool home;              /* Home pool. */
@@ -212,7 +212,7 @@ struct run {
     uint32_t free_count;
     uint32_t free_slots[LIMIT_CLUSTER_REQUESTS];
     struct run_request requests[LIMIT_CLUSTER_REQUESTS];
-    struct run_host hosts[SCHED_MACHINES_MAX];
+    struct run_machine hosts[SCHED_MACHINES_MAX];
     struct sim_run_totals *totals;
 };
 

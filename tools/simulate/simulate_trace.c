@@ -61,7 +61,7 @@ static enum status cores_check(struct simulation *s)
     for (uint32_t i = 0; i < s->hosts->count; i++)
         threads += s->hosts->hosts[i].threads;
     for (uint32_t i = 0; i < s->hosts->count; i++) {
-        const struct sim_host *host = &s->hosts->hosts[i];
+        const struct sim_machine_facts *host = &s->hosts->hosts[i];
         const bool ranks = host->cost.devices[0] != NULL && host->cost.devices[0]->ranks > 1;
         if (host->cost.stage_count > 1)
             return error_set(&s->error, ST_USAGE,
@@ -128,7 +128,7 @@ static enum status compat_run(struct simulation *s)
     uint32_t mixed = 0;
     double slowest = 0; /* Slowest link of the hardware files; 0 = none is given. */
     splitwise_setup_default(&setup);
-    struct splitwise_host *hosts = calloc(s->hosts->count, sizeof(hosts[0]));
+    struct splitwise_machine_kind *hosts = calloc(s->hosts->count, sizeof(hosts[0]));
     if (hosts == NULL)
         return error_set(&s->error, ST_NO_MEMORY, "out of memory");
     setup.hosts = hosts;
@@ -137,14 +137,15 @@ static enum status compat_run(struct simulation *s)
     setup.kv_bytes_per_token = s->hosts->kv_bytes_per_token;
     enum status status = ST_OK;
     for (uint32_t i = 0; i < setup.host_count && status == ST_OK; i++) {
-        const struct sim_host *host = &s->hosts->hosts[i];
+        const struct sim_machine_facts *host = &s->hosts->hosts[i];
         if (host->hardware == NULL || host->cost.curve == NULL)
             status = error_set(&s->error, ST_USAGE,
                                "--policy splitwise-compat: wants --machines and --table");
         else
-            hosts[i] = (struct splitwise_host){.home = host->home,
-                                               .curve = host->cost.curve,
-                                               .memory_bytes = host->hardware->memory_bytes};
+            hosts[i] =
+                (struct splitwise_machine_kind){.home = host->home,
+                                                .curve = host->cost.curve,
+                                                .memory_bytes = host->hardware->memory_bytes};
         double link = status == ST_OK ? host->hardware->link_bytes_per_s : 0;
         if (link > 0 && (slowest == 0 || link < slowest))
             slowest = link;

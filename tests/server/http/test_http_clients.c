@@ -29,7 +29,7 @@ static struct http_clients *clients_open(uint32_t places, uint32_t kept, uint32_
     struct http_clients *all;
     struct http_clients_options options = {
         .connections_max = places,
-        .connections_new = places_new,
+        .connections_surplus = places_new,
         .connections_reserved = kept,
         .per_address_max = per_address,
         .arriving_us = 30 * SECOND_US,

@@ -63,7 +63,7 @@ static uint64_t stage_bytes(const struct partition_problem *q, const struct stag
     return bytes;
 }
 
-static bool slower(uint64_t ns, uint32_t over, struct partition_rate than)
+static bool slower(uint64_t ns, uint32_t over, struct partition_interval than)
 {
     return ns * than.divisor > than.ns * over;
 }
@@ -80,7 +80,7 @@ static struct partition_model_cost cost_of(const struct partition_problem *q,
         cost.latency_ns += ns;
         cost.devices += stages[i].replicas;
         if (slower(ns, stages[i].replicas, cost.bottleneck))
-            cost.bottleneck = (struct partition_rate){ns, stages[i].replicas};
+            cost.bottleneck = (struct partition_interval){ns, stages[i].replicas};
         pace = ns > pace ? ns : pace;
         if (i == 0)
             continue;
@@ -89,7 +89,7 @@ static struct partition_model_cost cost_of(const struct partition_problem *q,
             stages[i].new_host ? &q->between_hosts : &q->inside_host;
         cost.latency_ns += link->delay_ns;
         if (slower(link->busy_ns, 1, cost.bottleneck))
-            cost.bottleneck = (struct partition_rate){link->busy_ns, 1};
+            cost.bottleneck = (struct partition_interval){link->busy_ns, 1};
         pace = link->busy_ns > pace ? link->busy_ns : pace;
     }
     if (count > 1)
@@ -290,7 +290,7 @@ struct partition_model_cost partition_model_judge(const struct partition_problem
     CHECK(end == q->layer_count && paths_fit(q, stages, plan->stage_count));
     judge_hosts(q, plan);
     struct partition_model_cost cost = cost_of(q, goal, stages, plan->stage_count);
-    CHECK(partition_rate_compare(cost.bottleneck, plan->bottleneck) == 0);
+    CHECK(partition_interval_compare(cost.bottleneck, plan->bottleneck) == 0);
     CHECK(cost.latency_ns == plan->latency_ns && cost.devices == plan->devices);
     return cost;
 }

@@ -9,7 +9,7 @@
 
 /* Cost of a plan. */
 struct partition_model_cost {
-    struct partition_rate bottleneck;
+    struct partition_interval bottleneck;
     uint64_t latency_ns;
     uint32_t devices;
 };

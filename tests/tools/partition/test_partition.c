@@ -127,8 +127,9 @@ static void count(const struct partition_plan *plan)
         kinds |= 1u << at->kind;
         replicated = replicated || at->replicas > 1;
         many_hosts = many_hosts || at->host_count > 1;
-        stage = stage || partition_rate_compare((struct partition_rate){at->time_ns, at->replicas},
-                                                plan->bottleneck) == 0;
+        stage = stage ||
+                partition_interval_compare((struct partition_interval){at->time_ns, at->replicas},
+                                           plan->bottleneck) == 0;
     }
     seen.replicated += replicated;
     seen.many_hosts += many_hosts;
@@ -185,7 +186,7 @@ static void against_every_plan(void)
             if (!compare(run, &s.problem, partition, &goal, &limited))
                 seen.unattainable++;
             else
-                seen.limited += partition_rate_compare(limited.bottleneck, free.bottleneck) > 0;
+                seen.limited += partition_interval_compare(limited.bottleneck, free.bottleneck) > 0;
         }
         partition_close(partition);
     }

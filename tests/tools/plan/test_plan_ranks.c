@@ -85,7 +85,7 @@ static void written_check(const char *hardware, uint32_t stages, uint32_t ranks,
     CHECKF(sim_hosts_of_config(&written, &config, &error) == ST_OK, "%s", error.text);
     CHECK(written.count == 2);
     for (uint32_t i = 0; i < written.count; i++) {
-        const struct sim_host *host = &written.hosts[i];
+        const struct sim_machine_facts *host = &written.hosts[i];
         snprintf(spec, sizeof(spec), "1:%s:%s", pool_name(host->home), scratch_path(hardware));
         simulated.count = 0;
         CHECKF(sim_hosts_add(&simulated, spec, NULL, "", &config, &error) == ST_OK, "%s",

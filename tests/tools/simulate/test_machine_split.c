@@ -204,7 +204,7 @@ static void limits(void)
     goal.limit_ms = (double)(free->plan.latency_ns - 1) / 1e6;
     split = find(wide, &goal);
     CHECK(split->work.limit_ms > 0 && split->plan.latency_ns < free->plan.latency_ns);
-    CHECK(partition_rate_compare(split->plan.bottleneck, free->plan.bottleneck) >= 0);
+    CHECK(partition_interval_compare(split->plan.bottleneck, free->plan.bottleneck) >= 0);
     machine_split_close(split);
     machine_split_close(free);
 }

@@ -486,7 +486,7 @@ static void random_event(void)
 
 static void machines_open(const struct sim_hosts *hosts, uint32_t stages)
 {
-    static struct sim_host host;
+    static struct sim_machine_facts host;
     uint32_t blocks = 20 + draw(30);
     const struct sim_machine_options options = {.host = &host,
                                                 .config = &config,

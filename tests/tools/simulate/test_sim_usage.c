@@ -84,7 +84,7 @@ static void means(double length_s)
 static void pipeline(void)
 {
     static struct sim_machine m;
-    static struct sim_host host;
+    static struct sim_machine_facts host;
     static struct sim_flight flights[2];
     struct profile *profile;
     struct error error;

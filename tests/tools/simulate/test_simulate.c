@@ -294,7 +294,7 @@ static void transfers_in_vain(void)
     const struct splitwise_model *model = splitwise_model_find("bloom-176b");
     uint64_t token_bytes = splitwise_kv_bytes_per_token(model);
     CHECK(cost_table_read(table, model->name, "h100-80gb", 8, &curve, &error) == ST_OK);
-    const struct splitwise_host hosts[] = {
+    const struct splitwise_machine_kind hosts[] = {
         {POOL_PROMPT, &curve, model->weights_bytes + 5000 * token_bytes},
         {POOL_TOKEN, &curve, model->weights_bytes + 1500 * token_bytes}};
     splitwise_setup_default(&setup);

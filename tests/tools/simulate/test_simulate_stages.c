@@ -45,7 +45,7 @@ static void compare(const char *pool, const char *stages, int count, bool profil
 {
     struct stage_plan plan;
     struct error error = {""};
-    const struct sim_host *host = NULL;
+    const struct sim_machine_facts *host = NULL;
     config_read(pool, stages, count, profile);
     const struct config_machine *entry = &config.machines[config_machine_find(&config, "a")];
     CHECKF(stage_plan_make(&config, entry, &hyper, 0xdeadbeef, &plan, &error) == ST_OK, "%s",

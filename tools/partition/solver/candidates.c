@@ -3,7 +3,7 @@
  * are not listed but searched one at a time. */
 #include "tools/partition/solver/state.h"
 
-int partition_rate_compare(struct partition_rate a, struct partition_rate b)
+int partition_interval_compare(struct partition_interval a, struct partition_interval b)
 {
     uint64_t left = a.ns * b.divisor;
     uint64_t right = b.ns * a.divisor;
@@ -27,14 +27,16 @@ static uint64_t run_below(const struct partition *p, uint32_t kind, uint64_t bel
     return longest;
 }
 
-struct partition_rate partition_rate_before(const struct partition *p, struct partition_rate rate,
-                                            uint64_t pace_ns)
+struct partition_interval partition_interval_before(const struct partition *p,
+                                                    struct partition_interval interval,
+                                                    uint64_t pace_ns)
 {
-    struct partition_rate best = {.ns = 0, .divisor = 1};
+    struct partition_interval best = {.ns = 0, .divisor = 1};
     const uint64_t links[2] = {p->inside_host.busy_ns, p->between_hosts.busy_ns};
     for (int i = 0; i < 2; i++) {
-        struct partition_rate link = {.ns = links[i], .divisor = 1};
-        if (partition_rate_compare(link, rate) < 0 && partition_rate_compare(link, best) > 0)
+        struct partition_interval link = {.ns = links[i], .divisor = 1};
+        if (partition_interval_compare(link, interval) < 0 &&
+            partition_interval_compare(link, best) > 0)
             best = link;
     }
     for (uint32_t k = 0; k < p->kinds; k++) {
@@ -42,10 +44,10 @@ struct partition_rate partition_rate_before(const struct partition *p, struct pa
             if (!partition_replicas_fit(p, r))
                 continue;
             /* time / r < ns / over means time < ns × r / over, rounded up */
-            uint64_t below_ns = (rate.ns * r + rate.divisor - 1) / rate.divisor;
+            uint64_t below_ns = (interval.ns * r + interval.divisor - 1) / interval.divisor;
             below_ns = below_ns <= pace_ns ? below_ns : pace_ns + 1;
-            struct partition_rate run = {.ns = run_below(p, k, below_ns), .divisor = r};
-            if (partition_rate_compare(run, best) > 0)
+            struct partition_interval run = {.ns = run_below(p, k, below_ns), .divisor = r};
+            if (partition_interval_compare(run, best) > 0)
                 best = run;
         }
     }

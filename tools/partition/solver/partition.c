@@ -206,7 +206,8 @@ static enum status unfit(const struct partition *p, const struct partition_probl
 static enum status check_fit(struct partition *p, const struct partition_problem *q,
                              struct error *error)
 {
-    const struct partition_bound any = {.rate = PARTITION_RATE_ANY, .pace_ns = PARTITION_PACE_ANY};
+    const struct partition_bound any = {.interval = PARTITION_INTERVAL_ANY,
+                                        .pace_ns = PARTITION_PACE_ANY};
     uint32_t end = partition_reach(p, &any);
     struct partition_plan plan;
     if (end < p->layers)

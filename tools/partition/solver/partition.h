@@ -106,7 +106,7 @@ struct partition_goal {
     uint64_t limit_ns;      /* Largest latency, or PARTITION_NO_LIMIT. */
 };
 
-struct partition_rate { /* A time per piece: ns / divisor. */
+struct partition_interval { /* A time per piece: ns / divisor. */
     uint64_t ns;
     uint32_t divisor;
 };
@@ -127,7 +127,7 @@ struct partition_stage {
 struct partition_plan {
     uint32_t stage_count;
     struct partition_stage stages[PARTITION_DEVICES_MAX];
-    struct partition_rate bottleneck; /* Time per piece; smaller is faster. */
+    struct partition_interval bottleneck; /* Time per piece; smaller is faster. */
     uint64_t pace_ns;
     uint64_t latency_ns;
     uint32_t devices; /* Number of devices of all stages together. */
@@ -148,7 +148,7 @@ void partition_close(struct partition *partition); /* NULL is fine. */
 enum status partition_solve(struct partition *partition, const struct partition_goal *goal,
                             struct partition_plan *plan_out, struct error *error);
 
-/* Compares two rates. Returns < 0: `a` is smaller (faster); 0: equal; > 0: `a` is larger. */
-int partition_rate_compare(struct partition_rate a, struct partition_rate b);
+/* Compares two intervals. Returns < 0: `a` is smaller (faster); 0: equal; > 0: `a` is larger. */
+int partition_interval_compare(struct partition_interval a, struct partition_interval b);
 
 #endif

@@ -165,7 +165,7 @@ static void visit(struct paths *s, const struct partition_place *place)
  * after it. */
 static void measure(const struct partition *p, struct partition_plan *plan)
 {
-    plan->bottleneck = (struct partition_rate){.ns = 0, .divisor = 1};
+    plan->bottleneck = (struct partition_interval){.ns = 0, .divisor = 1};
     for (uint32_t i = 0; i < plan->stage_count; i++) {
         struct partition_stage *stage = &plan->stages[i];
         bool last = i + 1 == plan->stage_count;
@@ -175,12 +175,12 @@ static void measure(const struct partition *p, struct partition_plan *plan)
         const struct partition_link *link =
             stage->next_on_other_host ? &p->between_hosts : &p->inside_host;
         uint64_t busy_ns = last ? 0 : link->busy_ns;
-        const struct partition_rate rates[2] = {{.ns = stage->time_ns, .divisor = stage->replicas},
-                                                {.ns = busy_ns, .divisor = 1}};
+        const struct partition_interval intervals[2] = {
+            {.ns = stage->time_ns, .divisor = stage->replicas}, {.ns = busy_ns, .divisor = 1}};
         for (int r = 0; r < 2; r++) {
-            if (partition_rate_compare(rates[r], plan->bottleneck) > 0)
-                plan->bottleneck = rates[r];
-            plan->pace_ns = rates[r].ns > plan->pace_ns ? rates[r].ns : plan->pace_ns;
+            if (partition_interval_compare(intervals[r], plan->bottleneck) > 0)
+                plan->bottleneck = intervals[r];
+            plan->pace_ns = intervals[r].ns > plan->pace_ns ? intervals[r].ns : plan->pace_ns;
         }
         plan->devices += stage->replicas;
     }

@@ -8,7 +8,8 @@
 
 bool partition_link_fits(const struct partition_link *link, const struct partition_bound *bound)
 {
-    return link->busy_ns <= bound->pace_ns && link->busy_ns * bound->rate.divisor <= bound->rate.ns;
+    return link->busy_ns <= bound->pace_ns &&
+           link->busy_ns * bound->interval.divisor <= bound->interval.ns;
 }
 
 void partition_reach_fill(struct partition *p, const struct partition_bound *bound)
@@ -18,7 +19,7 @@ void partition_reach_fill(struct partition *p, const struct partition_bound *bou
         for (uint32_t first = 0; first < p->layers; first++) {
             uint32_t end = first;
             for (uint32_t r = 0; r <= p->replicas_max[k]; r++) {
-                uint64_t most = bound->rate.ns * r / bound->rate.divisor;
+                uint64_t most = bound->interval.ns * r / bound->interval.divisor;
                 most = most < bound->pace_ns ? most : bound->pace_ns;
                 while (r > 0 && partition_replicas_fit(p, r) && end < p->layers &&
                        partition_run_ns(p, k, first, end + 1) <= most &&

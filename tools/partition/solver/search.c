@@ -78,9 +78,9 @@ static void split(const struct search *s, struct branches *branches, const struc
     branch(branches, b->above_ns, middle_ns, latency_ns);
 }
 
-/* Finds the plan with the best score below s->cutoff under the rate. any: accept any plan below the
- * cutoff. hint_ns: a pace that may be suitable. */
-static bool best_under(const struct search *s, struct partition_rate rate, bool any,
+/* Finds the plan with the best score below s->cutoff under the interval. any: accept any plan below
+ * the cutoff. hint_ns: a pace that may be suitable. */
+static bool best_under(const struct search *s, struct partition_interval interval, bool any,
                        uint64_t hint_ns, struct partition_plan *plan_out)
 {
     struct branches branches = {.count = 0};
@@ -92,7 +92,7 @@ static bool best_under(const struct search *s, struct partition_rate rate, bool 
         struct branch b = branches.items[--branches.count];
         if (score_least(s, b.latency_ns, b.above_ns + 1) >= best)
             continue;
-        const struct partition_bound bound = {.rate = rate, .pace_ns = b.pace_ns};
+        const struct partition_bound bound = {.interval = interval, .pace_ns = b.pace_ns};
         /* Limit for the first piece: what is left if the others follow at the smallest pace. */
         uint64_t rest = (s->pieces * (b.above_ns + 1)) << 8;
         struct partition_plan plan;
@@ -111,22 +111,22 @@ static bool best_under(const struct search *s, struct partition_rate rate, bool 
     return best < s->cutoff;
 }
 
-/* True if a plan can keep the bound *rate. *rate then becomes the bottleneck of such a plan, or
- * stays. */
-typedef bool (*possible)(struct search *s, struct partition_rate *rate);
+/* True if a plan can keep the bound *interval. *interval then becomes the bottleneck of such a
+ * plan, or stays. */
+typedef bool (*possible)(struct search *s, struct partition_interval *interval);
 
-static bool possible_at_all(struct search *s, struct partition_rate *rate)
+static bool possible_at_all(struct search *s, struct partition_interval *interval)
 {
-    const struct partition_bound bound = {.rate = *rate, .pace_ns = PARTITION_PACE_ANY};
+    const struct partition_bound bound = {.interval = *interval, .pace_ns = PARTITION_PACE_ANY};
     return partition_reach(s->p, &bound) == s->p->layers;
 }
 
-static bool possible_within(struct search *s, struct partition_rate *rate)
+static bool possible_within(struct search *s, struct partition_interval *interval)
 {
     struct partition_plan plan;
-    if (!best_under(s, *rate, true, s->hint_ns, &plan))
+    if (!best_under(s, *interval, true, s->hint_ns, &plan))
         return false;
-    *rate = plan.bottleneck;
+    *interval = plan.bottleneck;
     s->hint_ns = plan.pace_ns;
     return true;
 }
@@ -137,53 +137,57 @@ static uint64_t pace_of(const struct search *s)
 }
 
 /* Like possible_within, but only for plans at the hint's pace, which takes a single search. */
-static bool possible_at_hint(struct search *s, struct partition_rate *rate)
+static bool possible_at_hint(struct search *s, struct partition_interval *interval)
 {
-    const struct partition_bound bound = {.rate = *rate, .pace_ns = pace_of(s)};
+    const struct partition_bound bound = {.interval = *interval, .pace_ns = pace_of(s)};
     struct partition_plan plan;
     if (!partition_shortest_find(s->p, &bound, s->cutoff, &plan))
         return false;
     plan.latency_ns += s->pieces * plan.pace_ns;
     if (score_of(&plan) >= s->cutoff)
         return false;
-    *rate = plan.bottleneck;
+    *interval = plan.bottleneck;
     return true;
 }
 
-/* Returns the smallest possible rate for stages and links that take at most pace_ns, above `low`
- * (which is impossible) and up to `high` (which is possible). */
-static struct partition_rate least_rate(struct search *s, possible ask, uint64_t pace_ns,
-                                        struct partition_rate low, struct partition_rate high)
+/* Returns the smallest possible interval for stages and links that take at most pace_ns, above
+ * `low` (which is impossible) and up to `high` (which is possible). */
+static struct partition_interval least_interval(struct search *s, possible ask, uint64_t pace_ns,
+                                                struct partition_interval low,
+                                                struct partition_interval high)
 {
     for (;;) {
-        struct partition_rate rate = partition_rate_before(s->p, high, pace_ns);
-        if (partition_rate_compare(rate, low) <= 0)
+        struct partition_interval interval = partition_interval_before(s->p, high, pace_ns);
+        if (partition_interval_compare(interval, low) <= 0)
             return high;
         double middle = ((double)low.ns / low.divisor + (double)high.ns / high.divisor) / 2;
-        struct partition_rate half = partition_rate_before(
-            s->p, (struct partition_rate){.ns = (uint64_t)(middle * BISECT), .divisor = BISECT},
+        struct partition_interval half = partition_interval_before(
+            s->p, (struct partition_interval){.ns = (uint64_t)(middle * BISECT), .divisor = BISECT},
             pace_ns);
-        if (partition_rate_compare(half, low) > 0 && partition_rate_compare(half, rate) < 0)
-            rate = half;
-        if (ask(s, &rate))
-            high = rate;
+        if (partition_interval_compare(half, low) > 0 &&
+            partition_interval_compare(half, interval) < 0)
+            interval = half;
+        if (ask(s, &interval))
+            high = interval;
         else
-            low = rate;
+            low = interval;
     }
 }
 
-/* Returns the smallest rate of a plan within the limit, above `low` and up to `high` (which one
- * has). It finds the smallest rate at the pace of one plan, then checks whether any other pace
+/* Returns the smallest interval of a plan within the limit, above `low` and up to `high` (which one
+ * has). It finds the smallest interval at the pace of one plan, then checks whether any other pace
  * allows a smaller one. */
-static struct partition_rate least_within(struct search *s, struct partition_rate low,
-                                          struct partition_rate high)
+static struct partition_interval least_within(struct search *s, struct partition_interval low,
+                                              struct partition_interval high)
 {
     for (;;) {
-        high = least_rate(s, possible_at_hint, pace_of(s), low, high);
-        struct partition_rate rate = partition_rate_before(s->p, high, PARTITION_PACE_ANY);
-        if (s->pieces == 0 || partition_rate_compare(rate, low) <= 0 || !possible_within(s, &rate))
+        high = least_interval(s, possible_at_hint, pace_of(s), low, high);
+        struct partition_interval interval =
+            partition_interval_before(s->p, high, PARTITION_PACE_ANY);
+        if (s->pieces == 0 || partition_interval_compare(interval, low) <= 0 ||
+            !possible_within(s, &interval))
             return high;
-        high = rate;
+        high = interval;
     }
 }
 
@@ -209,7 +213,7 @@ static enum status unattainable(const struct search *s, const struct partition_g
     struct search free = *s;
     struct partition_plan plan;
     free.cutoff = NONE;
-    bool found = best_under(&free, PARTITION_RATE_ANY, false, 0, &plan);
+    bool found = best_under(&free, PARTITION_INTERVAL_ANY, false, 0, &plan);
     assert(found);
     return error_set(
         error, ST_NOT_FOUND, "no split takes at most %.3f ms: the fastest one takes %.3f ms",
@@ -221,19 +225,20 @@ static enum status unattainable(const struct search *s, const struct partition_g
 static bool solve_paths(struct search *s, const struct partition_plan *known,
                         struct partition_plan *out)
 {
-    struct partition_rate high = PARTITION_RATE_ANY;
+    struct partition_interval high = PARTITION_INTERVAL_ANY;
     if (known != NULL) {
-        high = partition_rate_before(s->p, known->bottleneck, PARTITION_PACE_ANY);
+        high = partition_interval_before(s->p, known->bottleneck, PARTITION_PACE_ANY);
         if (!possible_at_all(s, &high) || !possible_within(s, &high)) {
             struct search tie = *s;
             tie.cutoff = score_of(known); /* A plan that keeps the limit. */
             return best_under(&tie, known->bottleneck, false, known->pace_ns, out);
         }
     }
-    /* No rate below is possible. This one is, unless the limit or the number of stages prevents
+    /* No interval below is possible. This one is, unless the limit or the number of stages prevents
      * it. */
-    const struct partition_rate zero = {.ns = 0, .divisor = 1};
-    struct partition_rate low = least_rate(s, possible_at_all, PARTITION_PACE_ANY, zero, high);
+    const struct partition_interval zero = {.ns = 0, .divisor = 1};
+    struct partition_interval low =
+        least_interval(s, possible_at_all, PARTITION_PACE_ANY, zero, high);
     if (best_under(s, low, false, s->hint_ns, out))
         return true;
     if (known == NULL && !possible_within(s, &high))

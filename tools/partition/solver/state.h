@@ -20,9 +20,9 @@
 
 #include <stddef.h>
 
-/* Bounds that every plan keeps: a rate, and a pace in ns. */
-#define PARTITION_RATE_ANY                                                                         \
-    (struct partition_rate)                                                                        \
+/* Bounds that every plan keeps: an interval, and a pace in ns. */
+#define PARTITION_INTERVAL_ANY                                                                     \
+    (struct partition_interval)                                                                    \
     {                                                                                              \
         .ns = 1ull << 49, .divisor = 1                                                             \
     }
@@ -30,8 +30,9 @@
 
 /* Bounds that no stage or link may exceed. */
 struct partition_bound {
-    struct partition_rate rate; /* Bound on time / replicas of a stage, and on busy_ns of a link. */
-    uint64_t pace_ns;           /* Bound on the time of a stage, and on busy_ns of a link. */
+    /* Bound on time / replicas of a stage, and on busy_ns of a link. */
+    struct partition_interval interval;
+    uint64_t pace_ns; /* Bound on the time of a stage, and on busy_ns of a link. */
 };
 
 /* The last stage of the best pipeline that leads to a state and a layer. */
@@ -214,10 +215,11 @@ bool partition_need_fill(struct partition *p, const struct partition_bound *boun
 
 /* --- candidates.c --- */
 
-/* Returns the largest rate below `rate` that is possible for a link, or for a stage that takes at
- * most pace_ns; 0 = none. */
-struct partition_rate partition_rate_before(const struct partition *p, struct partition_rate rate,
-                                            uint64_t pace_ns);
+/* Returns the largest interval below `interval` that is possible for a link, or for a stage that
+ * takes at most pace_ns; 0 = none. */
+struct partition_interval partition_interval_before(const struct partition *p,
+                                                    struct partition_interval interval,
+                                                    uint64_t pace_ns);
 /* Returns the largest possible time below pace_ns of a piece in a stage or on a link; 0 = none. */
 uint64_t partition_pace_before(const struct partition *p, uint64_t pace_ns);
 

@@ -26,7 +26,7 @@ struct one_case {
     const char *trace;
     json_t *arguments;
     struct cost_curve curves[2]; /* Times of servers.0 and servers.1. */
-    struct splitwise_host hosts[SCHED_MACHINES_MAX];
+    struct splitwise_machine_kind hosts[SCHED_MACHINES_MAX];
     struct splitwise_setup setup;
     struct cost_curve slo_curve;
     struct slo slo;
@@ -104,7 +104,7 @@ static enum status arguments_check(const struct reference *r, struct one_case *c
 
 static void host_add(struct one_case *c, uint32_t kind, enum pool home)
 {
-    c->hosts[c->setup.host_count++] = (struct splitwise_host){
+    c->hosts[c->setup.host_count++] = (struct splitwise_machine_kind){
         .home = home, .curve = &c->curves[kind], .memory_bytes = SPLITWISE_MACHINE_BYTES};
 }
 

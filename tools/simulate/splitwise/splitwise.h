@@ -11,8 +11,8 @@
 #include "tools/simulate/sim_usage.h"
 #include "tools/simulate/splitwise/machine.h"
 
-/* A machine, on a host of its own. */
-struct splitwise_host {
+/* The kind of a machine: its home pool, batch times and memory. Each machine is on its own host. */
+struct splitwise_machine_kind {
     enum pool home;                 /* Pool of the machine; POOL_MIXED for the baseline. */
     const struct cost_curve *curve; /* Times of the machine's batches; must outlive the run. */
     uint64_t memory_bytes;          /* Memory for weights and KV. */
@@ -21,10 +21,10 @@ struct splitwise_host {
 struct splitwise_setup {
     bool split; /* True: the reference's scheduler mixed_pool. False: token_jsq, the baseline. */
     uint32_t host_count;
-    const struct splitwise_host *hosts; /* [host_count]: must outlive the run. */
-    uint64_t weights_bytes;             /* Weights of the model. */
-    uint64_t kv_bytes_per_token;        /* KV of one token in all layers. */
-    double link_bytes_per_s;            /* Rate of each transfer of KV. */
+    const struct splitwise_machine_kind *hosts; /* [host_count]: must outlive the run. */
+    uint64_t weights_bytes;                     /* Weights of the model. */
+    uint64_t kv_bytes_per_token;                /* KV of one token in all layers. */
+    double link_bytes_per_s;                    /* Rate of each transfer of KV. */
     double retry_s; /* Seconds until a transfer that found no memory is tried again. */
     uint32_t prompt_queue_threshold_tokens; /* See struct sched_cluster_options. */
     struct splitwise_options machine;       /* Limits of a machine's batches. */
