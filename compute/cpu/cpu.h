@@ -174,7 +174,8 @@ void cpu_compute_free(struct compute *c);
 /* Opens a lane for each thread of c. `when` says which batches run in lanes; the environment
  * variable CLEAVE_LANES (auto, never, always) replaces COMPUTE_LANES_AUTO. Returns ST_INVALID for
  * another value of the variable, ST_NO_MEMORY, or an error of workers_open. The caller calls
- * cpu_lanes_close, also after an error. */
+ * cpu_lanes_close, also after an error. Requires that c has at least two threads and that *out is
+ * NULL. */
 enum status cpu_lanes_open(struct compute *c, enum compute_lanes when, struct lanes **out,
                            struct error *error);
 void cpu_lanes_close(struct lanes *lanes); /* NULL is fine. */
