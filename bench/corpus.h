@@ -36,9 +36,9 @@ enum corpus_kind {
 enum status corpus_make(enum corpus_kind kind, size_t bytes, uint64_t seed, struct corpus *out);
 
 /* Reads the files that match the shell pattern `pattern`, each file whole, until the text has at
- * least `bytes` bytes. After the last file, begins again with the first file. The caller frees *out
- * with corpus_done. Returns ST_NOT_FOUND if no file matches or all files are empty, or
- * ST_NO_MEMORY. */
+ * least `bytes` bytes. After the last file, begins again with the first file. Skips files that
+ * cannot be opened. The caller frees *out with corpus_done. Returns ST_NOT_FOUND if no file that
+ * matches can be opened or all files are empty, or ST_NO_MEMORY. */
 enum status corpus_read(const char *name, const char *pattern, size_t bytes, struct corpus *out);
 
 /* Frees the text and sets *c to 0. */

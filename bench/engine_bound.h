@@ -8,8 +8,8 @@
  * - matrices: two operations per weight and row, at the rate of 8-bit dot products. In the last
  *   layer, rows that are not sampled need only K and V. Only sampled rows are multiplied by the
  *   output matrix.
- * - attention: 4 × head_count × head_dim operations per row, layer and token of its context, at the
- *   rate ENGINE_BOUND_ATTENTION.
+ * - attention: 4 × head_count × head_dim operations per row, layer and token of the row's context
+ *   (in the last layer, only for sampled rows), at the rate ENGINE_BOUND_ATTENTION.
  * - memory: a pass reads every weight once, reads K and V of all cached tokens once, and writes K
  *   and V of the new rows once. Of the experts' weights, it reads the share that the rows choose on
  *   average if all experts are equally likely. K and V are 16-bit integers with a scale per token

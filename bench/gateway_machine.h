@@ -1,10 +1,10 @@
 /* gateway_machine: a fake machine for bench-gateway. The machine computes nothing. It speaks the
- * protocol of `cleave machine` over loopback: it handles RESERVE, PREFILL and CANCEL, and sends
- * tokens. It answers PREFILL at once with the request's first token. gateway_machine_step sends the
- * next token of every request, all in one message, as a real machine does after a batch.
- * gateway_machine_token computes the tokens, so that a client (gateway_streams.c) can detect a
- * wrong token. bench-gateway (gateway.c) makes all calls on its only thread. The machine has no
- * model and no KV blocks, reads no clock, and connects to no other machine. */
+ * protocol of `cleave machine` over loopback: it sends STATS once when a gateway connects, handles
+ * RESERVE, PREFILL and CANCEL, and sends tokens. It answers PREFILL at once with the request's
+ * first token. gateway_machine_step sends the next token of every request, all in one message, as a
+ * real machine does after a batch. gateway_machine_token computes the tokens, so that a client
+ * (gateway_streams.c) can detect a wrong token. bench-gateway makes all calls on its only thread.
+ * The machine has no model and no KV blocks, reads no clock, and connects to no other machine. */
 #ifndef BENCH_GATEWAY_MACHINE_H
 #define BENCH_GATEWAY_MACHINE_H
 

@@ -1,9 +1,9 @@
-/* counters: lists of the counters and gauges in /metrics: of machines, of stage processes, of the
- * gateway and of API keys. A list is a macro that applies the macro X to every line. transport/ and
- * server/ turn the lines into struct fields, enum constants, and the pages /metrics and
- * /admin/state. docs/contributing/add-a-counter.md says how to add a line. Histograms are in
- * server/metrics/.
- * Macros only: no functions, no threads.
+/* counters: lists of the counters and gauges in /metrics: of machines and their tiers, of stage
+ * processes, of the gateway and of API keys; and the list of the kinds of tiers. A list is a macro
+ * that applies the macro X to every line. transport/ and server/ turn the lines into struct fields,
+ * enum constants, and the pages /metrics and /admin/state; tier_kind.h and events/ use only the
+ * kinds of tiers. docs/contributing/add-a-counter.md says how to add a line. Histograms are in
+ * server/metrics/. Macros only: no functions, no threads.
  *
  * Columns; each list says which columns it has:
  *   name    Name of the field. In GATEWAY_COUNTERS: the enum constant without METRICS_.
@@ -15,8 +15,8 @@
  *   group   Place of the family on the page: the enum constant without METRICS_GROUP_
  *           (server/metrics/internal.h). HIDDEN = the line makes no family of its own; `help` is
  *           then a comment.
- *   factor  Converts the field's unit to the family's: 1e-6 from microseconds to seconds, 1e-9 from
- *           nanoseconds to seconds, 1 = the units are equal.
+ *   factor  Converts the field's unit to the family's: 1e-6 from microseconds to seconds or from
+ *           microjoules to joules, 1e-9 from nanoseconds to seconds, 1 = the units are equal.
  */
 #ifndef COMMON_COUNTERS_H
 #define COMMON_COUNTERS_H
@@ -166,9 +166,10 @@
     X(least_tokens, GAUGE, 1, "cleave_kv_tier_least_tokens",                                       \
       "Fewest tokens that are loaded instead of computed; 4294967295 = always computed.")
 
-/* Copies of KV between GPU memory and host memory, and between GPUs: struct message_copies. out =
- * from GPU memory to host memory; in = from host memory to GPU memory; peer = to another process's
- * GPU memory. X(bits, name, kind, group, factor, family, help) */
+/* Copies of KV, and of the activations that travel between stages, between GPU memory and host
+ * memory, and between GPUs: struct message_copies. out = from GPU memory to host memory; in = from
+ * host memory to GPU memory; peer = to another process's GPU memory. X(bits, name, kind, group,
+ * factor, family, help) */
 #define COPY_COUNTERS(X)                                                                           \
     X(32, way, GAUGE, COPIES, 1, "cleave_kv_way",                                                  \
       "Where KV is and how it is sent: 0 = host memory; 1 = GPU memory, directly where the link "  \

@@ -64,6 +64,7 @@ struct device_memory_ops {
      * in the direction are done, or when the device has failed. */
     void (*signal_when_done)(void *self, enum device_direction direction);
     /* Returns the non-blocking eventfd that signal_when_done signals, for all directions. The
+     * eventfd also becomes readable when the device fails, without a call of signal_when_done. The
      * device owns the descriptor; the caller reads from it to reset it. */
     int (*event_fd)(void *self);
     /* Stores the free bytes and the total bytes of the device's memory; 0 = unknown. */
@@ -79,10 +80,10 @@ struct device_memory_ops {
     enum status (*share)(void *self, void *memory, uint64_t bytes, struct device_handle *out,
                          struct error *error);
     /* Opens another process's memory. The caller may only pass the pointer to copy_to_peer and
-     * close_peer. Returns ST_INVALID if the handle was not made by this backend or its memory does
-     * not have `bytes` bytes, ST_UNSUPPORTED if the driver refuses to open the memory,
-     * ST_NO_RESOURCE if too many memories of peers are open, ST_IO if the device has failed. After
-     * the other errors the device works. The call may take milliseconds. */
+     * close_peer. Returns ST_INVALID if the handle was not made by this backend or `bytes` is not
+     * the number of bytes that `share` was called with, ST_UNSUPPORTED if the driver refuses to
+     * open the memory, ST_NO_RESOURCE if too many memories of peers are open, ST_IO if the device
+     * has failed. After the other errors the device works. The call may take milliseconds. */
     enum status (*open_peer)(void *self, const struct device_handle *handle, uint64_t bytes,
                              void **out, struct error *error);
     /* Waits for all queued copies of direction DEVICE_TO_PEER, and closes the memory. NULL is

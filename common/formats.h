@@ -8,7 +8,7 @@
 #define COMMON_FORMATS_H
 
 /* The places of K and V of a token in a block, and their rounding (compute/). This number is
- * compared only between two machines, not between a machine and a gateway. */
+ * compared only between two processes that are not gateways (machines and stage processes). */
 #define FORMAT_KV 1
 
 /* Results of prefix_hash (common/prefix_hash.h). */

@@ -1,8 +1,8 @@
 /* compute: the kernels of one device behind a table of functions, struct compute_ops
  * (operations.h), and functions that find and open devices. The backends cpu/, wait/ and cuda/
- * implement the table. The forward pass (model/forward/), the engine (machine/executor/) and tools
- * call the functions. Backends know no requests, owners of blocks, or files: callers pass pointers,
- * shapes and block ids.
+ * implement the table. The forward pass (model/forward/), the engine (machine/executor/), tools and
+ * benchmarks call the functions. Backends know no requests, owners of blocks, or files: callers
+ * pass pointers, shapes and block ids.
  *
  * Threads: at most one thread at a time calls the functions for one `struct compute`. Exception:
  * while the engine thread of a machine computes, the event loop thread may call `describe` and the

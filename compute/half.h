@@ -1,5 +1,6 @@
 /* half: scalar conversions of 16-bit and 8-bit floats in plain C, for code that reads or writes
- * weights; tests compare vectorised conversions with these functions. Any thread; no state. */
+ * weights, activations or KV; tests compare vectorised conversions with these functions. Any
+ * thread; no state. */
 #ifndef COMPUTE_HALF_H
 #define COMPUTE_HALF_H
 

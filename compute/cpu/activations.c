@@ -1,5 +1,5 @@
-/* activations: the inputs of matmul, in fp32 and/or quantised in tiles of 6 rows, and the row-wise
- * operations that write them. */
+/* activations: the inputs of matmul, in one or several forms (fp32, bfloat16, quantised in tiles of
+ * at most 6 rows), and the row-wise operations that write them. */
 #include "compute/cpu/cpu.h"
 
 #include <assert.h>

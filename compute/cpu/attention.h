@@ -152,7 +152,7 @@ INLINE void qk_columns(const struct kernels_cache *cache, enum compute_kv_dtype 
 }
 
 /* Computes the scores of all queries for tokens [first, tokens), rounded out to whole vectors of
- * tokens. With `decode`, also prefetches. */
+ * tokens. With `decode`, also prefetches, unless a vector has 8 tokens. */
 INLINE void qk_all(const struct kernels_cache *cache, enum compute_kv_dtype dtype, uint32_t first,
                    uint32_t tokens, bool decode, const struct scores *scores)
 {

@@ -55,7 +55,7 @@ static_assert(FIXED_BAND % QK_ROWS == 0 && FIXED_BAND % PV_ROWS == 0, "tiles do 
 /* A call with at most FIXED_DECODE_ROWS rows is a decode: it reads KV that is not in the CPU's
  * caches. Its first tile of queries prefetches, except over a latent cache: while the tile works on
  * a unit (struct fixed_unit), it prefetches the unit that is FIXED_AHEAD places later in the order
- * of reading (fixed_ahead_at). */
+ * of reading (fixed_ahead_at). With units of 8 tokens, only p·V prefetches. */
 #define FIXED_AHEAD       8
 #define FIXED_DECODE_ROWS 17
 
@@ -246,7 +246,8 @@ INLINE void fixed_qk_units(const struct fixed_job *job, enum compute_kv_dtype dt
     }
 }
 
-/* Computes the scores of all queries for the segment. With `decode`, also prefetches. */
+/* Computes the scores of all queries for the segment. With `decode`, also prefetches, unless a unit
+ * has 8 tokens. */
 INLINE void fixed_qk(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
                      bool latent)
 {
@@ -470,8 +471,8 @@ static void fixed_latent_values(struct fixed_job *job, enum compute_kv_dtype dty
 }
 
 /* Returns the band of up to `most` queries from query `first` on, for the segment that begins at
- * position `begin`. The band's `tokens` end at the position of the last query; 0 = the queries see
- * no token of the segment. */
+ * position `begin`. The band's `tokens` end at the position of the last query; 0 = the last query
+ * is before the segment, so no query of the band sees a token of the segment. */
 static struct fixed_job fixed_band(const struct fixed_job *job, uint32_t first_position,
                                    uint32_t heads, uint32_t begin, uint32_t first, uint32_t most)
 {

@@ -1,8 +1,8 @@
 /* cpu: the state of the CPU backend and the functions that its files share. Only compute/cpu/ and
  * tests use this header. A device computes one operation at a time, for one calling thread
  * (compute.h). The operation divides its work into items, which the calling thread and the worker
- * threads compute (workers.h). When a batch runs in lanes (compute/lanes.h), each of these threads
- * calls the operations of its own lane: a struct compute with one thread.
+ * threads compute (workers.h). When a batch runs in lanes (compute/lanes.h), each lane (a struct
+ * compute with one thread) is a work item: one of these threads calls the lane's operations.
  *
  * Functions without comments implement functions of tables: cpu_X implements compute_ops.X
  * (compute/operations.h), cpu_lanes_X and cpu_lane are in compute_lanes_ops (compute/lanes.h), and
@@ -16,9 +16,10 @@
 #include "compute/experts.h"
 #include "compute/low_rank.h"
 
-/* A work item is a piece of an operation that one thread computes. In a row-wise operation, an item
- * is one tile (at most TILE_ROWS rows). If the batch has at least ITEM_TILES_MANY tiles per thread,
- * an item has as many tiles as fit in ITEM_ROWS rows. */
+/* A work item is a piece of an operation that one thread computes. In norm, layer_norm, gate_mul
+ * and rope_store, an item is one tile (at most TILE_ROWS rows) or, if the batch has at least
+ * ITEM_TILES_MANY whole tiles per thread, as many tiles as fit in ITEM_ROWS rows. In head_norm and
+ * norm_add, an item has ITEM_ROWS rows. */
 #define ITEM_ROWS       12
 #define ITEM_TILES_MANY 4
 
@@ -44,7 +45,8 @@ struct cpu_weights_ahead {
     _Alignas(64) uint32_t first_item; /* First work item of the share. */
     uint32_t end_item;                /* The work item after the share. */
     uintptr_t end;                    /* Address after the last weight of the share. */
-    uintptr_t next;                   /* Address of the first weight of the thread's next share. */
+    /* Address of the first weight of the thread's next share; if not known, the same as `end`. */
+    uintptr_t next;
 };
 
 /* A choice that an environment variable makes: AUTO = the backend measures and decides. */
@@ -69,10 +71,12 @@ struct compute {
     const struct kernels_floats *floats; /* Products of float weights. */
     struct workers *workers;             /* The threads of this struct; a lane has one. */
     struct unpack_choice unpack;
-    bool exact;                                /* compute_options.exact. */
-    bool prefetch;                             /* Products prefetch weights. */
-    struct arena weights;                      /* Memory of all matrices; a lane has none. */
-    const struct compute_matrix *last_product; /* First matrix of the last product; NULL = none. */
+    bool exact;           /* compute_options.exact. */
+    bool prefetch;        /* Products prefetch weights. */
+    struct arena weights; /* Memory of all matrices; a lane has none. */
+    /* First matrix of the last matmul or matmul_add; NULL = none yet, experts were computed since,
+     * or the matrix was closed. */
+    const struct compute_matrix *last_product;
     struct cpu_weights_ahead ahead[WORKERS_THREADS_MAX]; /* Per thread. */
     struct cpu_scratch scratch[WORKERS_THREADS_MAX];     /* Per thread. */
     /* [first_items_max]: index of each sequence's first work item in attention. */
@@ -170,7 +174,8 @@ void cpu_compute_free(struct compute *c);
 /* Opens a lane for each thread of c. `when` says which batches run in lanes; the environment
  * variable CLEAVE_LANES (auto, never, always) replaces COMPUTE_LANES_AUTO. Returns ST_INVALID for
  * another value of the variable, ST_NO_MEMORY, or an error of workers_open. The caller calls
- * cpu_lanes_close, also after an error. */
+ * cpu_lanes_close, also after an error. Requires that c has at least two threads and that *out is
+ * NULL. */
 enum status cpu_lanes_open(struct compute *c, enum compute_lanes when, struct lanes **out,
                            struct error *error);
 void cpu_lanes_close(struct lanes *lanes); /* NULL is fine. */

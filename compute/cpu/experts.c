@@ -3,8 +3,9 @@
  * A pair is a row and one of its experts. The pairs are sorted by expert; the pairs of one expert
  * are a run. Three parallel regions compute all experts of a layer:
  * 1. gate and up: a work item is a piece of one expert's gate and up for all rows of its run. The
- *    rows were copied next to each other, so that they form tiles.
- * 2. silu(gate) * up, quantised: a work item is some pairs.
+ *    rows were copied next to each other, so that they form tiles. (A batch of one row is not
+ *    copied: all runs share the row.)
+ * 2. activation(gate) * up, quantised: a work item is some pairs.
  * 3. down: a work item is some columns of the result for all runs, one after the other. No two
  *    threads write the same element, and each row adds its experts in the order of their numbers.
  */
@@ -221,7 +222,8 @@ static void gate_up_item(void *context, uint32_t item, uint32_t thread)
     }
 }
 
-/* Changes gate and up so that silu(gate) * up is the limited form of struct compute_gate. */
+/* Changes gate and up so that silu(gate) * up is the result for a `limit` above 0 (struct
+ * compute_gate). */
 static void gate_limit(const struct compute_gate *kind, uint32_t cols, float *gate, float *up)
 {
     const float limit = kind->limit, alpha = kind->alpha;

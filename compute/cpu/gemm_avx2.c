@@ -1,5 +1,5 @@
-/* gemm_avx2: the integer GEMM for AVX2. 8 rows of W (half a panel) are multiplied with up to 6 rows
- * of x, so that a vector of quants is unpacked once for all of them.
+/* gemm_avx2: the integer GEMM for AVX2. A panel of W (two vectors of 8 rows) is multiplied with up
+ * to 3 rows of x at once, so that a vector of quants is unpacked once for these rows.
  *
  * This file is compiled twice. gemm_avx2: products of unsigned and signed bytes use vpmaddubsw,
  * whose 16-bit sums saturate: they are widened before they can (run_max). gemm_avx_vnni (GEMM_VNNI

@@ -1,6 +1,7 @@
 /* gemm_float: products of W in F32, F16 and BF16 with a tile of rows. isa_portable.c, isa_avx2.c
  * and isa_avx512.c include this header after their vector header, and put gemm_float and round_bf16
- * into their kernels_floats (kernels.h). isa_avx512_bf16.c has another product for BF16. Any thread
+ * into their kernels_floats (kernels.h). isa_avx512_bf16.c includes this header too, but has its
+ * own product and rounding for BF16; kernels_avx512_bf16_rounds compares both products. Any thread
  * may call the functions, which have no state.
  *
  * An output is one chain of fma over the columns in order. A product may therefore be split between

@@ -55,16 +55,16 @@
  *
  *   [quants of both panels, their vectors alternating][scales of panel 0][scales of panel 1]
  *
- * A panel's quants are 2 (two bits), 4 (nibbles) or 8 (bytes) vectors of 64 bytes. Byte 4n + j of
- * vector g is row n:
+ * A panel's quants are 2 (two bits), 4 (nibbles) or 8 (bytes) vectors of 64 bytes. In every vector,
+ * byte 4n + j (j = 0 … 3) belongs to row n of the panel:
  *
- *   two bits  column 4g + j is in vector g / 4: in byte 4n + j, at bits 2 (g % 4) and 2 (g % 4) + 1
- *   nibbles   low nibble: column 4g + j; high nibble: column 16 + 4g + j
- *   bytes     column 4g + j, g = 0 … 7
+ *   two bits  column 4g + j is in vector g / 4, at bits 2 (g % 4) and 2 (g % 4) + 1 of the byte
+ *   nibbles   vector g has column 4g + j in the low nibble, column 16 + 4g + j in the high nibble
+ *   bytes     vector g has column 4g + j; g = 0 … 7
  *   FIVE      nibbles, and one more vector: bit g of byte 4n + j is bit 4 of column 4g + j
- *   THREE     two bits, and one more vector, with bit 2, as in FIVE
- *   SIX       nibbles, and two more vectors, which have bits 4 and 5 where a form of "two bits" has
- *             bits 0 and 1
+ *   THREE     two bits, and one more vector: bit g of byte 4n + j is bit 2 of column 4g + j
+ *   SIX       nibbles, and two more vectors: they have bits 4 and 5 of the quants at the places
+ *             where the vectors of "two bits" have bits 0 and 1
  *
  * The quants of the CODE and THREE forms are indices of the 16 values in kernels_product.codes.
  *
@@ -182,7 +182,7 @@ struct kernels_cache {
     uint32_t kv_head;       /* Index of the KV head. */
     /* `blocks` of the sequence that the thread probably reads next, to prefetch; NULL = none. */
     const uint32_t *next_blocks;
-    uint32_t next_tokens; /* Tokens of the next sequence up to its first row. */
+    uint32_t next_tokens; /* Tokens of the next sequence up to and including its first row. */
 };
 
 /* The rotary embedding at one position. */
@@ -227,15 +227,15 @@ struct kernels {
                   const float *v);
     /* Attention of `rows` rows at positions from first_position on, each with `heads` heads that
      * share KV head cache->kv_head. q of row r begins at q + r * q_stride. `scratch` has
-     * kernels_scratch_floats() floats, for rows * heads queries and for all tokens that a row sees
-     * (the first token rounded down to a multiple of VECTOR_LANES). Writes out[rows][heads *
-     * dimensions of a value]. */
+     * kernels_scratch_floats() floats, for rows * heads queries and for the tokens from the first
+     * token that a row sees (rounded down to a multiple of VECTOR_LANES) to the last. Writes
+     * out[rows][heads * dimensions of a value]. */
     void (*attention)(const struct kernels_cache *cache, uint32_t first_position, uint32_t rows,
                       uint32_t heads, const struct compute_attention *parameters, const float *q,
                       size_t q_stride, float *scratch, float *out);
     /* Attention of one row at `position` over one segment of an integer cache, which begins at
-     * position segment * KERNELS_SEGMENT. Writes kernels_part_floats() floats to `part`. `scratch`
-     * has the size that `attention` needs for this row. */
+     * position segment * KERNELS_SEGMENT. Writes the result to `part`, which has
+     * kernels_part_floats() floats. `scratch` has the size that `attention` needs for this row. */
     void (*attention_part)(const struct kernels_cache *cache, uint32_t position, uint32_t heads,
                            const struct compute_attention *parameters, const float *q,
                            uint32_t segment, float *scratch, float *part);
@@ -245,8 +245,8 @@ struct kernels {
                            const float *sinks, float *parts);
 };
 
-/* Returns the number of floats that attention_part writes: o [dim], m and z (attention_fixed.h) of
- * each head, padded to whole vectors. dim: dimensions of a value. */
+/* Returns the number of floats of a result of attention_part: o [dim], m and z (attention_fixed.h)
+ * of each head, padded to whole vectors; the padding is not written. dim: dimensions of a value. */
 static inline size_t kernels_part_floats(uint32_t heads, uint32_t dim)
 {
     return ((size_t)heads * (dim + 2) + 15) / 16 * 16;

@@ -1,10 +1,11 @@
 /* rows: kernels on rows of fp32: quantisation, RMSNorm, LayerNorm, SiLU, GELU, a cap, rotary
  * embedding, and the writing of K and V as floats. isa_portable.c, isa_avx2.c and isa_avx512.c
  * include this header after their vector header, and put functions rows_X into their tables as
- * kernels.X; kernels.h defines the results. attention_store (attention.h) calls rows_store and
- * rows_store_latent. Any thread may call the functions, which have no state. The operations and
- * their order, and so the bits of the results, are the same on every instruction set (ISA).
- * Products and attention are in other headers. */
+ * kernels.X (isa_avx512.c has another kernels.quantise, see quantise_avx512.h); kernels.h defines
+ * the results. attention_store (attention.h) calls rows_store and rows_store_latent. Any thread may
+ * call the functions, which have no state. The operations and their order, and so the bits of the
+ * results, are the same on every instruction set (ISA). Products and attention are in other
+ * headers. */
 #ifndef COMPUTE_CPU_ROWS_H
 #define COMPUTE_CPU_ROWS_H
 
