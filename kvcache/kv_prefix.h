@@ -83,9 +83,9 @@ struct kv_prefix_blocks {
      * this span on hold the KV of their span, and that the request no longer writes into them.
      * Equal to `spans` = no window blocks are added. */
     uint32_t window_valid_first;
-    /* If at most this many spans are added, the request reads the same window blocks as before.
-     * Otherwise the request reads only window blocks of the last added spans, and none before this
-     * span. */
+    /* If at most window_read_first spans are added, the request reads the same window blocks as
+     * before. Otherwise the request reads the window blocks of the last added spans: back to span
+     * window_read_first, or to the nearest span without window blocks. */
     uint32_t window_read_first;
 };
 
