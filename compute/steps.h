@@ -53,7 +53,8 @@ struct compute_steps_ops {
                             uint32_t rows_max);
     /* Prepares the device, so that the first batch is not slower than later batches. Call it after
      * models, workspaces and KV have been allocated, and before the first batch. A GPU makes copies
-     * of quantised weights that are faster to multiply. The copies take most of the free memory. */
+     * of quantised weights that are faster to multiply. The copies may take most of the free
+     * memory. */
     void (*prepare)(struct compute *c);
     /* Stores the shape of the next decode step that the device wants to record before requests need
      * the step: *rows_out rows (at most rows_max) with contexts of up to *tokens_out tokens. The

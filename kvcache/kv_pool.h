@@ -33,7 +33,7 @@ typedef uint64_t kv_owner_id;
  *                     quarantined
  *
  * RESERVED: taken; KV may be written into the block.
- * FILLING: this machine computes a prompt's KV into the block.
+ * FILLING: this machine computes a prompt's KV into the block, or loads KV from a tier into it.
  * LIVE: a request uses the block's KV, or this machine's next batch writes KV into the block.
  * CACHED: in the prefix cache, with no reader. The cache may evict the block.
  * QUARANTINED: the owner no longer needs the block, but a peer may still write into the block. The

@@ -1,8 +1,8 @@
 /* kv_prefix: the prefix cache of one machine. It owns full blocks of prompts and answers, also
  * after a request has ended, so that a later request that begins with the same tokens can read
- * these blocks. machine/, prompt_pool/ and token_pool/ call the functions, on the thread that uses
- * the pool. The cache stores block ids and tokens, does not touch the memory of the blocks, and
- * sends nothing.
+ * these blocks. machine/, prompt_pool/, token_pool/ and the simulator call the functions, on the
+ * thread that uses the pool. The cache stores block ids and tokens, does not touch the memory of
+ * the blocks, and sends nothing.
  *
  * Spans form chains: each span except the first follows one other span, and several spans may
  * follow the same span. A chain has a salt (0 = none). Requests with different salts share no
@@ -83,9 +83,9 @@ struct kv_prefix_blocks {
      * this span on hold the KV of their span, and that the request no longer writes into them.
      * Equal to `spans` = no window blocks are added. */
     uint32_t window_valid_first;
-    /* If at most this many spans are added, the request reads the same window blocks as before.
-     * Otherwise the request reads only window blocks of the last added spans, and none before this
-     * span. */
+    /* If at most window_read_first spans are added, the request reads the same window blocks as
+     * before. Otherwise the request reads the window blocks of the last added spans: back to span
+     * window_read_first, or to the nearest span without window blocks. */
     uint32_t window_read_first;
 };
 
@@ -116,9 +116,10 @@ struct kv_prefix_listener {
 /* Sets the only listener; *listener is copied. Requires an empty cache. */
 void kv_prefix_listen(struct kv_prefix *prefix, const struct kv_prefix_listener *listener);
 
-/* Sets the function that kv_prefix_add calls at its end if spans were added. `tokens` are the
- * tokens of the chain's `spans` spans. The function may call kv_prefix_read_begin. NULL = no
- * function. */
+/* Sets the function that kv_prefix_add calls at its end, unless kv_prefix_add had no effect. The
+ * function is also called if the cache already had all blocks. `tokens` are the tokens of the chain
+ * that the request then reads, which has `spans` spans. The function may call kv_prefix_read_begin.
+ * NULL = no function. */
 void kv_prefix_added_set(struct kv_prefix *prefix,
                          void (*added)(void *self, uint64_t salt, const uint32_t *tokens,
                                        uint32_t spans),

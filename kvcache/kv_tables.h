@@ -31,8 +31,9 @@ struct kv_tables {
     uint32_t window_cached_spans;
 };
 
-/* Returns true if entry `span` of the group's table names a block that belongs to the request (not
- * to the prefix cache), and no earlier entry names this block. */
+/* Returns true if kv_tables_take takes a block for entry `span` of the group's table: the entry
+ * follows the entries that name cached blocks, and no earlier entry names its block. Since then,
+ * kv_prefix_add may have made the block a block of the prefix cache. */
 bool kv_tables_owns(const struct kv_tables *tables, const struct layer_groups *groups,
                     uint32_t group, uint32_t span);
 

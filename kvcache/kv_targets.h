@@ -1,8 +1,9 @@
-/* kv_targets: writes the KV of one process of a prompt machine to token machines. A target is a
- * token machine. For each target, this part owns the list of the target's processes that store
- * layers and KV heads of this process, the connections to these processes, and the flushes that
- * have not ended. KV is written directly to the processes that store it, however the two machines
- * are split into stages and ranks.
+/* kv_targets: writes the KV of one process of a machine to other machines: KV of prompts to token
+ * machines, and copies of KV for the prefix caches of other machines (prompt_pool/prompt_copy.c). A
+ * target is one of these other machines. For each target, this part owns the list of the target's
+ * processes that store layers and KV heads of this process, the connections to these processes, and
+ * the flushes that have not ended. KV is written directly to the processes that store it, however
+ * the two machines are split into stages and ranks.
  *
  * machine/executor/ calls the functions, on the event loop thread of a machine or of a stage
  * process. The caller numbers the targets and opens the transport. kv_targets chooses no blocks,
@@ -23,8 +24,8 @@ struct kv_targets_options {
     struct kv_arena arena;       /* Layout of this process's region: its layers and heads. */
     uint32_t context_spans;      /* Most blocks of one request in one layer group. */
     /* Called when the state of a target has changed. up = true: all connections to the target are
-     * up, and `text` names the transport. up = false: the target has failed, and `text` says why;
-     * the target is already dropped (kv_targets_drop). */
+     * up, and `text` names the transport of the first connection. up = false: the target has
+     * failed, and `text` says why; the target is already dropped (kv_targets_drop). */
     void (*link_changed)(void *self, uint32_t target, bool up, const char *text);
     /* Called when the flush with this cookie has ended. ST_OK: all writes have arrived. Any other
      * status: some writes may not have arrived. */
@@ -40,9 +41,10 @@ void kv_targets_close(struct kv_targets *t);
 /* Drops the earlier target with the number `target` (< LIMIT_MACHINES), if there is one, and gives
  * this number to the machine `name`. stages: the processes of this machine. Connects to the
  * processes that store some of our layers and heads. If our arena.copy_count is above 1, the ranks
- * of our stage divide the writes to these processes among themselves. A process without an address
- * is reached over `peer`, the caller's connection to the machine (NULL = none). `link_changed`
- * reports the result, during this call or later.
+ * of our stage divide these processes among themselves. A rank connects to its share of the
+ * processes; a rank without a share connects to one process of each stage, for flushes, and writes
+ * nothing. A process without an address is reached over `peer`, the caller's connection to the
+ * machine (NULL = none). `link_changed` reports the result, during this call or later.
  *
  * On each path, at least one process must store each KV head of each of our layers; exactly one
  * process if our arena.copy_count is 0. Otherwise the target fails. `name` and `stages` are

@@ -94,9 +94,9 @@ bool machine_stopped(const struct machine *m);
 /* Checks the bookkeeping of the block pool and of the prefix cache. If the bookkeeping contradicts
  * itself, returns false and stores the contradiction in *error. */
 bool machine_kv_check(const struct machine *m, struct error *error);
-/* Returns the hash of the model's metadata. */
+/* Returns the hash of the metadata of the model with its adapters (model_file_metadata_hash). */
 uint64_t machine_metadata_hash(const struct machine *m);
-/* Returns the hash of the model's metadata and weights. */
+/* Returns the digest of the model with its adapters (model_file_digest). */
 const struct digest *machine_model_hash(const struct machine *m);
 
 /* The subcommand `cleave machine`, which the program's main.c calls; `cleave machine --help` lists

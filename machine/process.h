@@ -33,7 +33,7 @@ struct machine_process {
     struct turns *turns; /* Opened by machine_process_turns_open; NULL = none. */
     int batches_fd;      /* Record of the running batches; -1 = none. */
     /* CHILD_EXIT_CRASHED or CHILD_EXIT_KILLED (host/child.h) if a stage process crashed or was
-     * killed; 0 = neither. Set by machine_process_run_machine. */
+     * killed while the machine served; 0 = neither. Set by machine_process_run_machine. */
     int exit_status;
     struct notify notify; /* The service manager. */
     int signal_fd;        /* signalfd: SIGHUP, SIGUSR2, and the signals that end the process. */

@@ -20,8 +20,8 @@ struct member {
     char name[LIMIT_NAME_BYTES];
     char address[LIMIT_ADDRESS_BYTES]; /* "host:port" where the machine listens. */
     enum pool pool;
-    uint64_t metadata_hash;   /* Hash of the model file's metadata. */
-    struct digest model_hash; /* Digest of the model's metadata and weights. */
+    uint64_t metadata_hash;   /* model_file_metadata_hash of the model and its adapters. */
+    struct digest model_hash; /* model_file_digest of the model and its adapters. */
 };
 
 #define MEMBER_KEY_BYTES 320 /* A key with its NUL. */

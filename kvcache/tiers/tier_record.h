@@ -1,6 +1,7 @@
 /* tier_record: the name and the form of a record (tier_backend.h). A record holds the KV of one
- * span in one layer group: the block's KV of each layer, one layer after the other, with all KV
- * heads. So a record does not depend on how a machine is split into stages and ranks.
+ * span in one layer group: the block's KV of each layer of the group, one layer after the other,
+ * with all KV heads. If the group has one layer fewer than others, zeros take the place of this
+ * layer. So a record does not depend on how a machine is split into stages and ranks.
  *
  * A record has a header of TIER_RECORD_HEADER_BYTES bytes, with a checksum of the record, and then
  * the payload, which is the KV. If there is a key, the payload is encrypted (AES-256-GCM), the tag

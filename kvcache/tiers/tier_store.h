@@ -25,9 +25,9 @@
 
 /* Makes a backend by the keys kv/tiers/store/…; ops->open connects. servers: the text of
  * kv/tiers/store/servers, or a part of it. A call of the backend ends after
- * kv/tiers/store/deadline_ms, or at the caller's deadline if that is earlier. Returns
- * ST_UNSUPPORTED if cleave was built without hiredis, or another error if an address is wrong, or
- * if the password or the CAs cannot be read. */
+ * kv/tiers/store/deadline_ms (`open`: after this time for each server), or at the caller's deadline
+ * if that is earlier. Returns ST_UNSUPPORTED if cleave was built without hiredis, or another error
+ * if an address is wrong, or if the password or the CAs cannot be read. */
 enum status tier_store_make(const struct config *config, const char *servers,
                             struct tier_backend **out, struct error *error);
 

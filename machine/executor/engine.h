@@ -54,7 +54,7 @@ struct engine_pooled {
 /* One batch to compute. */
 struct engine_job {
     const uint32_t *token_ids; /* [batch.row_count]; NULL = the stage does not have layer 0. */
-    /* Activations, in and out (struct forward_batch); NULL with a whole model. */
+    /* Activations, in and out (struct forward_batch); not used with a whole model. */
     float *activations;
     const float *finals; /* Final vectors for a draft layer (struct forward_batch). */
     struct compute_batch batch;

@@ -1,5 +1,5 @@
 /* executor: the interface of the part that computes a machine's batches, keeps their KV and writes
- * KV to token machines. There are two executors: local.c has one engine in the machine's own
+ * KV to other machines. There are two executors: local.c has one engine in the machine's own
  * process; pipeline*.c drive stage processes.
  *
  * machine/ calls the operations on the machine's event loop thread; the executor calls struct
@@ -194,8 +194,8 @@ struct executor_options {
     void *self; /* First argument of the calls. */
 };
 
-/* Opens an executor in the machine's own process. After an error, *out can be a half-open executor,
- * which the caller stops, disconnects and closes; *out is unchanged if memory was short. */
+/* Opens an executor in the machine's own process. After an error, *out is either unchanged or a
+ * half-open executor, which the caller stops, disconnects and closes. */
 enum status executor_local_open(const struct executor_options *options, struct executor **out,
                                 struct error *error);
 /* Opens the executor of a machine with stages. Starts the stage processes without an address in the

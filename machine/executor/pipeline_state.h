@@ -88,7 +88,7 @@ struct pipeline_copy {
     enum status status;  /* ST_OK, or the latest error. */
 };
 
-/* A token machine that the stage processes connect to, as the head sees it. */
+/* A machine that the stage processes write KV to, as the head sees it. */
 struct pipeline_target {
     uint32_t serial; /* Count of the target's sets and drops. */
     /* Number of stage processes that are not connected to the target yet; UINT32_MAX = the target

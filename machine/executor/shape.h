@@ -16,7 +16,7 @@
 struct machine_shape {
     struct model_hyper hyper; /* Hyper-parameters of the model. */
     uint64_t metadata_hash;   /* model_file_metadata_hash. */
-    struct digest model_hash; /* model_file_digest: of metadata and weights. */
+    struct digest model_hash; /* model_file_digest: of metadata, weights and adapters. */
     uint32_t adapter_count;   /* Low-rank adapters of the model. */
     uint32_t context_tokens;  /* Most tokens of a request's context. */
     enum compute_kv_dtype kv_dtype;

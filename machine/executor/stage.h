@@ -2,7 +2,7 @@
  * rank). It owns the weights and the KV cache of the layers, and an engine. It receives batches
  * from the machine's head (pipeline*.c) and activations from the stage before. It passes its
  * activations to the next stage, or the sampled tokens to the head, and writes the KV of its layers
- * to token machines. It does not decide what a batch contains and which blocks the batch uses: the
+ * to other machines. It does not decide what a batch contains and which blocks the batch uses: the
  * head does.
  *
  * The process listens, and works for the head that connects to it. When this connection ends, the

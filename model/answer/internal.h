@@ -155,7 +155,9 @@ void parser_call_begin(struct answer_parser *p, size_t at, const char *name, siz
 
 enum call_step {
     CALL_WAIT, /* More text is needed. */
-    CALL_DONE, /* The call is complete; parser_text is after its object. */
+    /* The call is complete. parser_text is after its object, or begins with a wrong byte that
+     * follows the arguments. */
+    CALL_DONE,
     /* The text is no call, or its arguments are wrong; parser_text begins with the wrong byte. */
     CALL_WRONG,
 };

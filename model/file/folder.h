@@ -3,8 +3,8 @@
  * files that model.safetensors.index.json names. A struct folder owns the mappings of the files.
  * The texts, tensors and digests that the functions return are valid until folder_close. Pointers
  * to added tensors are valid only after folder_tensors_sort, which moves these tensors. Other files
- * of model/file/ call the functions, on the thread that uses the struct model_file. This part does
- * not know the meaning of keys and tensors. */
+ * of model/file/ call the functions, on the thread that uses the struct model_file; `cleave fetch`
+ * also calls folder_file_name. This part does not know the meaning of keys and tensors. */
 #ifndef MODEL_FILE_FOLDER_H
 #define MODEL_FILE_FOLDER_H
 
