@@ -111,8 +111,8 @@ struct completion {
     enum answer_begin begin;           /* See struct completion_input. */
     uint32_t open_choices;             /* Number of choices that have not ended. */
     uint64_t seed;     /* Seed of the first choice; choice i has the seed `seed` + i. */
-    /* A choice has a token or has ended, an event or a ping was written, or the completion has
-     * finished. */
+    /* A choice has a token or a score or has ended, an event or a ping was written, or the
+     * completion has finished. */
     bool output_begun;
     uint64_t prompt_tokens_computed;   /* Tokens of the prompts that are `computed`. */
     struct ledger_entry *ledger_entry; /* NULL = no ledger, or the entry has ended. */
