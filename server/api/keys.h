@@ -130,7 +130,7 @@ bool api_keys_have_quotas(const struct api_keys *keys);
  * day. Call it after api_keys_apply and api_keys_time_set. */
 void api_keys_day_add(struct api_keys *keys, const char *name, int64_t began_s, uint64_t tokens);
 
-/* The days before its expiry from which a key counts as API_KEY_EXPIRES. */
+/* Number of days before its expiry at which a key begins to count as API_KEY_EXPIRES. */
 #define API_KEY_WARN_DAYS 7
 enum api_key_expiry {
     API_KEY_VALID,
@@ -143,7 +143,8 @@ enum api_key_expiry api_key_expiry_of(const struct api_key_settings *settings, i
 /* Returns true if the key (not API_KEY_NONE) has expired at the time of api_keys_time_set. */
 bool api_keys_expired(const struct api_keys *keys, uint32_t key_index);
 /* Calls `report` for each key in use that has come nearer to its expiry (api_key_expiry_of) since
- * the key was last reported. A new value of `expires` begins again with API_KEY_VALID. */
+ * the key was last reported. After `expires` has changed, the key counts as last reported with
+ * API_KEY_VALID. */
 void api_keys_expiry_report(struct api_keys *keys,
                             void (*report)(void *self, const struct api_key_settings *settings,
                                            enum api_key_expiry expiry),

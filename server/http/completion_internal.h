@@ -67,7 +67,7 @@ struct choice {
     /* Splits a chat's answer into parts; NULL = the whole answer is content. */
     struct answer_parser *parser;
     struct text reasoning;     /* Reasoning that has not been written. */
-    struct choice_call *calls; /* Calls of the answer so far. */
+    struct choice_call *calls; /* Calls of the answer so far; always empty with a form. */
     uint32_t call_count, call_capacity;
     uint32_t reasoning_tokens; /* Tokens of the reasoning, with its markers. */
     struct text ids;           /* return_token_ids: ids that have not been written, "1,2,3". */
