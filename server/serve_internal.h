@@ -218,7 +218,8 @@ enum status serve_members_open(struct serve *s, struct error *error);
 /* Makes the paths of etcd's files absolute in the config of a local machine. */
 void serve_members_prepare(const struct serve *s, struct config *config);
 void serve_members_close(struct serve *s);
-/* Handles changes of the machines in etcd. Returns the milliseconds to the next call; -1 = none. */
+/* Handles changes of the machines in etcd, and removes expired machines without a connection.
+ * Returns the milliseconds until the next call; -1 = none. */
 int serve_members_turn(struct serve *s);
 
 /* --- serve_reload.c --- */

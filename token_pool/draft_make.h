@@ -5,8 +5,8 @@
  *
  * 1. the token that the constraint makes certain (grammar_run_forced);
  * 2. the next token after the source, if the constraint allows the token. If the constraint does
- *    not allow the token, a new source is looked up, with the drafted tokens as part of the
- *    context;
+ *    not allow the token, or has made another token certain, a new source is looked up, with the
+ *    drafted tokens as part of the context;
  * 3. if the constraint makes a text certain but not its tokens: the longest token that begins the
  *    text.
  *

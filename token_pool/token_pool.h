@@ -152,11 +152,14 @@ void token_pool_publish(struct token_pool *pool, const struct message_request *r
 bool token_pool_windows_find(const struct token_pool *pool, const struct message_request *request,
                              uint32_t first, uint32_t end, struct kv_tables *out);
 /* Handles KV_READY of a prompt machine, or of this machine's own prompt pool: the request begins to
- * decode; a copy enters the prefix cache and ends. If a number in KV_READY does not fit the
- * request's RESERVE, the gateway gets FAILED. */
+ * decode; a copy enters the prefix cache and ends. A quarantine ends, if the prompt machine knows
+ * of all its writes. If a number in KV_READY does not fit the request's RESERVE, the gateway gets
+ * FAILED. */
 void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready,
                          int64_t now_us);
-/* Handles KV_ABORTED of a prompt machine, or of this machine's own prompt pool. */
+/* Handles KV_ABORTED of a prompt machine, or of this machine's own prompt pool: a request that
+ * awaits its KV ends, and a quarantine ends. If the prompt machine may not know of all its writes,
+ * the blocks are quarantined, or stay so. Sends no message to the gateway. */
 void token_pool_kv_aborted(struct token_pool *pool, const struct message_request *request,
                            int64_t now_us);
 
@@ -188,8 +191,8 @@ void token_pool_writes_ended(struct token_pool *pool, struct token_link link, in
 
 /* Gives each answer without room for its next token the blocks of one more span. If too few blocks
  * are available, a request is preempted. If the request to preempt is in a batch, the answer waits.
- * Call it before each batch, and before token_pool_waiting_grant, which gives away the remaining
- * blocks. */
+ * If blocks are left, also gives spans to answers that lack room for drafted tokens. Call it before
+ * each batch, and before token_pool_waiting_grant, which gives away the remaining blocks. */
 void token_pool_answers_grow(struct token_pool *pool);
 /* Gives the waiting requests their first blocks, in order, until one does not fit. */
 void token_pool_waiting_grant(struct token_pool *pool, int64_t now_us);

@@ -257,8 +257,8 @@ void token_blocks_take(struct token_pool *pool, struct token_request *request);
 /* Call it after SCHED_GROWTH_SPAN, with which sched_memory has added a span to the request: takes
  * the span's blocks and marks these blocks as live. Requires that the blocks are available. */
 void token_blocks_grow(struct token_pool *pool, struct token_request *request);
-/* Hands the prompt's blocks whose KV is complete (arrived_spans) to the prefix cache, because the
- * request leaves TOKEN_RESERVED without a decode. */
+/* Hands the prompt's blocks whose KV is complete (arrived_spans), except blocks of layers with a
+ * window, to the prefix cache, because the request leaves TOKEN_RESERVED without a decode. */
 void token_blocks_keep(struct token_pool *pool, struct token_request *request);
 /* Quarantines the request's blocks that the prefix cache does not have, because a writer that has
  * not stopped may write into them. */

@@ -1,5 +1,5 @@
-/* api_keys: the table of keys in use. A key keeps its index while one of its answers is in flight,
- * however often the file is read again.
+/* api_keys: the table of keys in use. A key keeps its index while one of its answers is in flight
+ * or its index is held, however often the file is read again.
  *
  * Limits of a minute are budgets that fill steadily. Limits of a day count from midnight (UTC). */
 #include "server/api/keys_internal.h"
@@ -24,7 +24,7 @@ struct budget {
 struct entry {
     bool present;     /* In the key file that is in use. */
     uint8_t warned;   /* Highest enum api_key_expiry that was reported. */
-    uint32_t holders; /* Requests that have shown the key. */
+    uint32_t holders; /* Calls of api_keys_index_hold, and texts. */
     struct key_secrets secrets;
     uint32_t numbers[API_KEY_SECRETS]; /* Numbers of the secrets; each secret gets a new number. */
     struct api_key_settings settings;

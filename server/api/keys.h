@@ -1,9 +1,9 @@
 /* api_keys: which clients may use the HTTP API, their limits, and what each client has used. Keys
  * come from a file that an operator writes. Of a secret only the SHA-256 is kept. Without a file
  * there are no keys and no limits (server/http/access.c then decides what clients may do).
- * server/http/ checks and charges keys, server/serve*.c replace them, and server/metrics/ reads the
- * counters, all on the gateway's event loop thread. This part keeps no requests and knows no
- * machines. */
+ * server/http/ checks and charges keys, server/serve*.c replace them, and server/metrics/ and
+ * server/serve_admin.c read the counters, all on the gateway's event loop thread. This part keeps
+ * no requests and knows no machines. */
 #ifndef SERVER_API_KEYS_H
 #define SERVER_API_KEYS_H
 
@@ -84,9 +84,9 @@ enum status api_key_set_diff(const struct api_keys *keys, const struct api_key_s
 
 /* Replaces the keys in use, and frees the set; set NULL = no keys are configured. A key with the
  * name of an earlier key continues the earlier key's counters, unless another key has got the
- * earlier key's index. A secret that is not in the set is revoked: the caller ends requests in
- * flight that have shown this secret (api_keys_revoked). New keys for which no index is free cannot
- * be used until the next call. */
+ * earlier key's index. If `set` is not NULL, the secrets that a key no longer has are revoked: the
+ * caller ends requests in flight that have shown such a secret (api_keys_revoked). New keys for
+ * which no index is free cannot be used until the next call. */
 void api_keys_apply(struct api_keys *keys, struct api_key_set *set);
 
 /* Sets this gateway's share of each key's limits: `gateways` gateways divide a limit evenly. If the
@@ -114,8 +114,8 @@ bool api_keys_find(const struct api_keys *keys, const char *authorization, const
  * from api_keys_find, or API_KEY_NONE (no effect). */
 void api_keys_index_hold(struct api_keys *keys, uint32_t key_index);
 void api_keys_index_release(struct api_keys *keys, uint32_t key_index);
-/* Returns true if the secret is no longer in the file in use. Returns false for API_KEY_NONE, and
- * if no keys are configured. */
+/* Returns true if the key that was shown no longer has the secret, or is no longer in the file in
+ * use. Returns false for API_KEY_NONE, and if no keys are configured. */
 bool api_keys_revoked(const struct api_keys *keys, const struct api_key_shown *shown);
 /* The error text for requests whose secret was revoked. */
 #define API_KEY_REVOKED_TEXT "this API key was removed or replaced"
@@ -130,7 +130,7 @@ bool api_keys_have_quotas(const struct api_keys *keys);
  * day. Call it after api_keys_apply and api_keys_time_set. */
 void api_keys_day_add(struct api_keys *keys, const char *name, int64_t began_s, uint64_t tokens);
 
-/* The days before its expiry from which a key counts as API_KEY_EXPIRES. */
+/* Number of days before its expiry at which a key begins to count as API_KEY_EXPIRES. */
 #define API_KEY_WARN_DAYS 7
 enum api_key_expiry {
     API_KEY_VALID,
@@ -143,7 +143,8 @@ enum api_key_expiry api_key_expiry_of(const struct api_key_settings *settings, i
 /* Returns true if the key (not API_KEY_NONE) has expired at the time of api_keys_time_set. */
 bool api_keys_expired(const struct api_keys *keys, uint32_t key_index);
 /* Calls `report` for each key in use that has come nearer to its expiry (api_key_expiry_of) since
- * the key was last reported. A new value of `expires` begins again with API_KEY_VALID. */
+ * the key was last reported. After `expires` has changed, the key counts as last reported with
+ * API_KEY_VALID. */
 void api_keys_expiry_report(struct api_keys *keys,
                             void (*report)(void *self, const struct api_key_settings *settings,
                                            enum api_key_expiry expiry),

@@ -41,7 +41,8 @@ enum api_neutral {
 
 struct api_known_field {
     const char *name;
-    /* Bit k is set: cleave uses the field in requests of the enum api_kind with the value k. */
+    /* Bit k is set: cleave uses the field in requests of the enum api_kind with the value k. In
+     * api_known_fields, the bit of API_CHAT also counts for the kinds of api_has_form. */
     uint32_t used_by_kinds;
     enum api_neutral neutral;
     /* A letter each for OpenAI, vLLM and llama-server: y = supports the field, p = partly or

@@ -1,7 +1,8 @@
 /* api_logit_rules: parses the fields logit_bias, allowed_token_ids and bad_words of a request, and
  * converts them to the uint32_t words of common/token_rules.h. request.c and
- * server/http/completion_input.c call the functions on the text threads. The functions keep no
- * state. They apply no rules (model/forward/logit_edits.h does). */
+ * server/http/completion_input.c call the functions on the text threads; request.c also calls
+ * api_logit_rules_done on the gateway's event loop thread. The functions keep no state. They apply
+ * no rules (model/forward/logit_edits.h does). */
 #ifndef SERVER_API_LOGIT_RULES_H
 #define SERVER_API_LOGIT_RULES_H
 

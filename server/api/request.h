@@ -1,5 +1,6 @@
 /* api_request: parses the body of a request (JSON text) of any kind (kind.h) into a checked struct,
- * or returns one clear error. server/http/completion_input.c calls it on the text threads. The
+ * or returns one clear error. server/http/completion_input.c and server/api/tokenize.c call it on
+ * the text threads. server/http/completion.c frees requests on the gateway's event loop thread. The
  * functions keep no state, and any thread may call them. A field of null counts as absent, and
  * unknown fields are accepted. Fields that cleave knows but does not implement are refused, unless
  * their values have no effect (known_fields.h). This part does not tokenise or submit requests.
@@ -106,8 +107,9 @@ bool api_request_constraint_check(const struct api_request *request, struct api_
  * LIMIT_JSON_CONTAINERS. Returns a new reference; NULL = failure, with *error filled. */
 json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error);
 /* Checks the conversation in a body: `messages`, `documents`, the tools and the fields for the chat
- * template. Stores references to its values in *out. The caller calls api_chat_done and frees
- * tools->packed_names, also after a failure. Returns false, with *error filled, on failure. */
+ * template. Stores references to its values in *out. Requires that *out and *tools are all zeros.
+ * The caller calls api_chat_done and frees tools->packed_names, also after a failure. Returns
+ * false, with *error filled, on failure. */
 bool api_chat_parse(json_t *root, struct chat_request *out, struct api_tools *tools,
                     struct api_error *error);
 void api_chat_done(struct chat_request *chat);

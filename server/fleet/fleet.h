@@ -33,16 +33,17 @@ struct transport_peer;  /* See transport/transport.h. */
  *              ▼
  *           ending ─► free              The process has ended.
  *
- * kept: the removal was reversed (serve_machine_keep). The loss of a connection changes no phase.
- * fleet_remove frees a record in any phase. The message LEAVING does not lead to FLEET_LEAVING: a
- * machine that has sent LEAVING drains in its present phase until its connection ends
- * (fleet_connection.wants_end). */
+ * kept: the removal was reversed (serve_machine_keep). Only local machines reach `ending`; a remote
+ * machine goes from leaving to free. The loss of a connection changes no phase. fleet_remove frees
+ * a record in any phase. The message LEAVING does not lead to FLEET_LEAVING: a machine that has
+ * sent LEAVING drains in its present phase until its connection ends (fleet_connection.wants_end).
+ */
 enum fleet_phase {
     FLEET_FREE,     /* The record belongs to no machine. */
     FLEET_SERVING,  /* The machine gets requests while it is connected. */
     FLEET_DRAINING, /* The machine finishes its requests and gets no new requests. */
     FLEET_LEAVING,  /* The machine drains, and is removed when it has no requests. */
-    FLEET_ENDING,   /* The machine is being removed, and its process was asked to end. */
+    FLEET_ENDING,   /* The local machine is being removed; its process was asked to end. */
     FLEET_PHASE_COUNT
 };
 
@@ -58,8 +59,8 @@ enum process_state {
     PROCESS_NONE,     /* No process runs, and no process is wanted. */
     PROCESS_DUE,      /* No process runs; a process is started at restart_us. */
     PROCESS_RUNNING,  /* The process starts or runs. */
-    PROCESS_ENDING,   /* The process was asked to end. */
-    PROCESS_GIVEN_UP, /* The process ended before it was ready, and is not started again. */
+    PROCESS_ENDING,   /* launcher_machine_stop has asked the process to end. */
+    PROCESS_GIVEN_UP, /* The first process ended before it was ready; no other is started. */
 };
 
 /* The process of a local machine; launcher.c writes it. */
@@ -139,7 +140,7 @@ struct fleet_machine {
     uint32_t crashes;        /* Crashes of its local process (gateway_machine_crashed). */
     char crash_reason[160];  /* Text of the latest crash; empty = none. */
     /* "PEER: WHY" of the latest failure of a link from this machine. Empty = no failure is known
-     * since a link from this machine last came up. */
+     * since a link from this machine last came up or the machine's connection ended. */
     char link_down_reason[320];
 };
 

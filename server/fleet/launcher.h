@@ -36,7 +36,7 @@ struct launcher_events {
     /* The machine's process has ended. Unless launcher_machine_stop was called, another process is
      * started. */
     void (*ended)(void *self, struct fleet_machine *machine);
-    /* The machine's process ended before it was ready. No other process is started. */
+    /* The machine's first process ended before it was ready. No other process is started. */
     void (*given_up)(void *self, struct fleet_machine *machine, const char *reason);
 };
 

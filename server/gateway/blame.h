@@ -10,9 +10,10 @@
  * request fails after scheduler/crashes_max crashes without being cleared.
  *
  * Other losses have a weight (enum blame_cause), because they may have another cause than the
- * request. A request fails when the sum of the weights since its latest token is at least
- * BLAME_MAX, and the first of these losses is at least BLAME_US_MIN ago. The time does not matter
- * if the latest loss is BLAME_FAILED. */
+ * request. A request fails when the sum of the weights of its losses in a row is at least
+ * BLAME_MAX, and the first of these losses is at least BLAME_US_MIN ago. A loss whose generation
+ * has delivered a token begins a new row. The time does not matter if the latest loss is
+ * BLAME_FAILED. */
 #ifndef SERVER_GATEWAY_BLAME_H
 #define SERVER_GATEWAY_BLAME_H
 
@@ -29,20 +30,22 @@ enum blame_cause {
     /* Weight 8: the connection to a machine that is not local ended while the machine may have
      * computed the request. */
     BLAME_DEATH,
-    BLAME_FAILED, /* Weight 8: a machine reported an error for this request. */
+    /* Weight 8: a machine reported an error for this request, or the gateway could not use the
+     * request's tokens: a token was missing, or memory ran out. */
+    BLAME_FAILED,
 };
 
 /* The counts of a request; all zeros at first. */
 struct request_blame {
-    uint32_t loss_count;   /* Number of losses since a token was delivered. */
+    uint32_t loss_count;   /* Number of losses in a row. */
     uint32_t weight_sum;   /* Sum of the weights of the `loss_count` losses. */
     int64_t first_loss_us; /* Time of the first of the `loss_count` losses. */
     uint32_t crashes;      /* Crashes since the request was cleared; > 0 = suspect. */
     uint32_t crash_tokens; /* Tokens that the client had at the latest crash. */
 };
 
-/* Records a loss. progress: a token was delivered since the previous loss. Returns true if the
- * request must not be tried again. */
+/* Records a loss. progress: the lost generation has delivered a token, so the loss begins a new
+ * row. Returns true if the request must not be tried again. */
 bool blame_loss_add(struct request_blame *blame, enum blame_cause cause, bool progress,
                     int64_t now_us);
 

@@ -78,7 +78,8 @@ void connections_receive(struct connections *c);
 /* Drops broken connections and makes the attempts that are due. Returns the time of the next
  * attempt; INT64_MAX = none. */
 int64_t connections_turn(struct connections *c, int64_t now_us);
-/* Sends messages and attempts that were queued since connections_receive. May receive messages. */
+/* Sends the messages and starts the attempts that were queued since connections_receive. May
+ * receive messages. */
 void connections_flush(struct connections *c);
 /* Returns true if a broken connection waits for connections_turn, or a queued message or attempt
  * for connections_flush. */

@@ -176,11 +176,12 @@ void gateway_update_note_set(struct gateway *g, const char *text);
 /* Writes one line for administrators: whether requests can be served, which machines or links are
  * missing and why, and the notes. */
 void gateway_health_text(const struct gateway *g, char *out, size_t capacity);
-/* Writes "M of N machines serve", for clients that may not see names, addresses and reasons. */
+/* Writes "M of N machines serve", for clients that may not see names, addresses and reasons. N: the
+ * machines of the current version. M: those of them that are connected, also if they drain. */
 void gateway_health_summary(const struct gateway *g, char *out, size_t capacity);
 /* Returns the most tokens that prompt and answer of a request of this version may have together:
- * the least of the model's context, LIMIT_CONTEXT_TOKENS, and the largest KV memory of the machines
- * that have connected and may decode. */
+ * the least of the model's context, scheduler/context_tokens_max, LIMIT_CONTEXT_TOKENS, and the
+ * largest KV memory of the version's machines that have connected and may decode. */
 uint32_t gateway_context_tokens(const struct gateway *g, uint32_t version);
 
 /* Returns true if the KV of an equal earlier prompt is likely to be found in a prefix cache. */

@@ -76,8 +76,9 @@ void requests_pull_end(struct requests *q, struct gateway_request *r, bool prefi
 /* Returns the list of the requests in this state. */
 const struct request_list *requests_in_state(const struct requests *q,
                                              enum gateway_request_state state);
-/* Ends a request that the scheduler has refused (SCHED_REFUSE) with GATEWAY_REFUSED; if the client
- * has results already, with GATEWAY_FAILED. refusal: for the metrics. reason: for the client. */
+/* Ends a request that the scheduler has refused (SCHED_REFUSE) with GATEWAY_REFUSED or, if the
+ * client has results already, with GATEWAY_FAILED. refusal: for the metrics, if the end is
+ * GATEWAY_REFUSED. reason: for the client. */
 void requests_refuse(struct requests *q, struct gateway_request *r, enum metrics_refusal refusal,
                      uint32_t retry_after_s, const char *reason);
 /* Ends a request that could not be routed in time (SCHED_EXPIRED) with GATEWAY_FAILED. */
@@ -90,7 +91,8 @@ void requests_lose(struct requests *q, struct gateway_request *r, const struct f
  * has ended, after the calls of requests_lose. */
 void requests_machine_down(struct requests *q, const struct fleet_machine *m);
 /* Handles a crash (blame.h) of a machine whose connection has ended. The requests `ids`, which the
- * machine computed when it crashed, become suspects or end with GATEWAY_BLAMED. crashes_max: see
+ * machine computed when it crashed, become suspects or end with GATEWAY_BLAMED. While the scheduler
+ * knows another suspect, a new suspect is taken back from its machines. crashes_max: see
  * blame_crash_add. crash_text: for the log and the clients. */
 void requests_crash_handle(struct requests *q, const struct fleet_machine *m, const uint64_t *ids,
                            uint32_t id_count, uint32_t crashes_max, const char *crash_text);

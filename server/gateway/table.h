@@ -115,14 +115,17 @@ struct gateway_request {
     struct gateway_held held;
     struct event_decision decision; /* The scheduler's choice, until its outcome is logged. */
     struct gateway_doubt doubt;
-    uint32_t prompt_progress; /* Tokens in the prompt machine's latest PROGRESS; 0 = none yet. */
-    uint32_t token_progress;  /* Tokens in the token machine's latest PROGRESS; 0 = none yet. */
+    /* Tokens in the prompt machine's latest PROGRESS; 0 = none yet, or the prompt machine is also
+     * the token machine. */
+    uint32_t prompt_progress;
+    uint32_t token_progress; /* Tokens in the token machine's latest PROGRESS; 0 = none yet. */
 
     struct fleet_machine *pull_source;    /* GATEWAY_REQUEST_PULLING: the machine that has KV. */
     uint32_t pull_tokens;                 /* Tokens whose KV pull_source has. */
     struct fleet_machine *prompt_machine; /* NULL = not routed. */
     struct fleet_machine *token_machine;  /* NULL = not routed, or none is needed. */
-    /* Prompt machine and token machine of the latest earlier generation; NULL = none. */
+    /* Prompt machine and token machine of the latest earlier generation that was routed; NULL =
+     * none. */
     const struct fleet_machine *machines_before[2];
 
     struct message_token *early_tokens; /* Tokens that overtook the generation's first token. */

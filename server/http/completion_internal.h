@@ -67,7 +67,7 @@ struct choice {
     /* Splits a chat's answer into parts; NULL = the whole answer is content. */
     struct answer_parser *parser;
     struct text reasoning;     /* Reasoning that has not been written. */
-    struct choice_call *calls; /* Calls of the answer so far. */
+    struct choice_call *calls; /* Calls of the answer so far; always empty with a form. */
     uint32_t call_count, call_capacity;
     uint32_t reasoning_tokens; /* Tokens of the reasoning, with its markers. */
     struct text ids;           /* return_token_ids: ids that have not been written, "1,2,3". */
@@ -111,8 +111,8 @@ struct completion {
     enum answer_begin begin;           /* See struct completion_input. */
     uint32_t open_choices;             /* Number of choices that have not ended. */
     uint64_t seed;     /* Seed of the first choice; choice i has the seed `seed` + i. */
-    /* A choice has a token or has ended, an event or a ping was written, or the completion has
-     * finished. */
+    /* A choice has a token or a score or has ended, an event or a ping was written, or the
+     * completion has finished. */
     bool output_begun;
     uint64_t prompt_tokens_computed;   /* Tokens of the prompts that are `computed`. */
     struct ledger_entry *ledger_entry; /* NULL = no ledger, or the entry has ended. */

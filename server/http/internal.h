@@ -36,7 +36,7 @@ struct http {
     struct exchange *oldest_stream, *newest_stream;
     struct http_clients *clients;
     struct text_jobs *text_jobs;
-    uint64_t unread_bytes;        /* Bytes of answers that clients have not read. */
+    uint64_t unread_bytes;        /* Sum of the exchanges' unread_bytes. */
     uint64_t bodies_bytes;        /* Bytes of bodies that have not been parsed. */
     struct event_log *access_log; /* NULL = none. */
     bool access_to_stderr;        /* Lines of the access log also go to the process's log. */
@@ -79,8 +79,10 @@ struct exchange {
     struct http_text_work *text_work; /* Work of the text threads on the body; NULL = none. */
     struct completion *completion;    /* NULL = none. */
     struct text answer;               /* A whole answer that the client reads in pieces. */
-    uint64_t unread_bytes; /* Unread bytes of answer or stream; counted in http->unread_bytes. */
-    size_t piece_bytes;    /* Bytes of the latest piece that libmicrohttpd took. */
+    /* Unread bytes of the completion's output, and all bytes of `answer`, also those that were
+     * read; counted in http->unread_bytes. */
+    uint64_t unread_bytes;
+    size_t piece_bytes; /* Bytes of the latest piece that libmicrohttpd took. */
     /* Bytes of the stream at the latest http_answer_backlog_check. */
     uint64_t backlog_checked_bytes;
     /* Bytes of the stream at the end of the latest burst (many bytes written in one iteration). */

@@ -118,7 +118,8 @@ void metrics_counter_add(struct metrics *m, enum metrics_value counter, uint64_t
 /* Sets a value. METRICS_CERTIFICATE_EXPIRES is in seconds since 1970; 0 = no certificate. */
 void metrics_value_set(struct metrics *m, enum metrics_value gauge, uint64_t value);
 
-/* Sets the numbers of lines of the event log. has_log = false: there is no event log. */
+/* Sets how many lines the event log has written and dropped. has_log = false: there is no event
+ * log. */
 void metrics_events_set(struct metrics *m, bool has_log, uint64_t written, uint64_t dropped);
 #define METRICS_VERSIONS 2 /* Most models that are served at a time. */
 /* A served model (*version*). */

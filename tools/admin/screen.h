@@ -19,7 +19,7 @@ struct screen_sample {
     int64_t at_us; /* When the page was read, by clock_system. */
     double prompt_tokens;
     double answer_tokens;
-    double ended;       /* Answers that ended, for any reason. */
+    double ended;       /* Answers that ended, for any reason except a refusal. */
     double refused;     /* Refused requests. */
     double resumed;     /* Resumptions of requests. */
     double preemptions; /* Preemptions on all machines. */

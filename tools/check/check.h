@@ -22,9 +22,10 @@ struct check_machines_options {
     struct config_model_bytes files; /* If files.model is 0, the memory is not checked. */
 };
 
-/* Checks devices, threads, addresses and host memory for the machines that this host runs. Checks
- * that the addresses of other machines, of stage processes and of etcd can be resolved; if is_deep,
- * also that they accept connections. Passes the results to report->say. */
+/* Checks devices, threads and addresses for the machines that this host runs, and host memory for
+ * those of them that compute on the CPU. Checks that the addresses of other machines, of stage
+ * processes and of etcd can be resolved; if is_deep, also that they accept connections. Passes the
+ * results to report->say. */
 void check_machines(const struct check_machines_options *options,
                     const struct check_report *report);
 

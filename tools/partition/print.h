@@ -18,11 +18,12 @@ struct partition_result {
     const struct partition_plan *plan;
 };
 
-/* Returns how many KV blocks the sequences need that together keep the slowest stage or link busy.
- * Requires a plan of the token phase. */
+/* Returns the number of KV blocks for as many groups of sequences as keep the slowest stage or link
+ * busy. Requires a plan of the token phase. */
 uint64_t partition_blocks_wanted(const struct partition_result *result);
 
-/* Writes the picture: a line for each stage and each link, then the plan's speed and memory. */
+/* Writes the picture: a line for each stage and each link, then the plan's speed; in the token
+ * phase also the KV blocks. */
 void partition_print(const struct partition_result *result, FILE *out);
 
 /* Returns the plan as a JSON object, a new reference for the caller; NULL = out of memory. */

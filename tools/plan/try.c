@@ -17,7 +17,7 @@ struct attempt {
     const struct plan_inputs *inputs;
     struct slo slo;
     struct quantiles seconds[SLO_MEASURES];
-    /* Most requests that may exceed a limit before the run stops; < 0 = no stop. */
+    /* Most requests that may exceed a limit before the run stops. */
     double late_most[SLO_QUANTILES];
     double late[SLO_MEASURES][SLO_QUANTILES];
     struct sim_usage *usage; /* NULL = not wanted. */

@@ -135,9 +135,10 @@ struct partition_plan {
 
 struct partition;
 
-/* Checks the problem and allocates the memory. ST_INVALID: a value is wrong, or no plan fits into
- * the devices' memory. ST_TOO_LARGE: a value is outside its bounds, or PARTITION_MEMORY_MAX does
- * not suffice. ST_NO_MEMORY. The error text says which value. */
+/* Checks the problem and allocates the memory. ST_INVALID: layer_count or stage_count is not
+ * possible, another value is wrong, or no plan fits into the devices' memory. ST_TOO_LARGE: another
+ * value is outside its bounds, or PARTITION_MEMORY_MAX does not suffice. ST_NO_MEMORY. The error
+ * text says which value. */
 enum status partition_open(const struct partition_problem *problem, struct partition **out,
                            struct error *error);
 void partition_close(struct partition *partition); /* NULL is fine. */

@@ -161,8 +161,8 @@ static void visit(struct paths *s, const struct partition_place *place)
 }
 
 /* Computes the times and bytes of the plan's stages, and from these its bottleneck, pace and
- * devices. On entry, stage->between refers to the link before the stage; on return, to the link
- * after it. */
+ * devices. On entry, stage->next_on_other_host is about the link before the stage; on return, about
+ * the link after the stage. */
 static void measure(const struct partition *p, struct partition_plan *plan)
 {
     plan->bottleneck = (struct partition_interval){.ns = 0, .divisor = 1};
