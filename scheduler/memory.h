@@ -121,7 +121,8 @@ uint32_t sched_memory_blocks_of(const struct sched_memory_options *options, uint
 /* Returns the KV memory, in tokens (layer_groups_tokens), of a context of `tokens` tokens. */
 uint64_t sched_memory_tokens_of(const struct sched_memory_options *options, uint64_t tokens,
                                 bool computes_prompt);
-/* Returns the tokens of the longest context, with its prompt, that fits `blocks` blocks. */
+/* Returns the tokens of the longest context that fits `blocks` blocks on the machine that computes
+ * its prompt. */
 uint64_t sched_memory_tokens_most(const struct sched_memory_options *options, uint32_t blocks);
 
 /* Queues a reservation. Requires an unused slot and enough memory for the longest answer. */
