@@ -185,7 +185,8 @@ bool sched_memory_candidate_find(const struct sched_memory *memory, sched_slot *
  * blocks_free is less than the sum of
  * - blocks_needed,
  * - the blocks that grants leave free for growing answers (growth_reserve_percent),
- * - the blocks of each path's first waiting prompt that arrived before the candidate. */
+ * - the blocks of each path's first prompt that waits for blocks, if it arrived before the
+ *   candidate. */
 bool sched_memory_grant(struct sched_memory *memory, sched_slot slot, uint32_t blocks_needed,
                         uint32_t blocks_free);
 
