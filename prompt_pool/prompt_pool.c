@@ -412,7 +412,7 @@ void prompt_request_stop(struct prompt_pool *pool, struct prompt_request *reques
             prompt_request_state_set(request, PROMPT_STOPPED_IN_BATCH);
         pool->stopped_in_batch = true;
         sched_machine_stop(pool->options.sched, slot);
-        return; /* prompt_pool_chunk_done calls this function again, once for each batch. */
+        return; /* prompt_pool_chunk_done or _abandoned calls this again, once for each batch. */
     }
     sched_machine_remove(pool->options.sched, slot);
     if (!request->writes_pending) {

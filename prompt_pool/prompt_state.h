@@ -74,8 +74,8 @@ struct prompt_request {
      * overwrite these blocks. */
     bool reads_windows;
     bool answer_ended; /* No token is left to generate, so nothing is decoded. */
-    /* KV was pushed, or prompt_push_flush was called, and no flush of prompt_push_flush has ended
-     * since. */
+    /* KV was pushed, or prompt_push_flush was called; since then, neither a flush of
+     * prompt_push_flush nor the target's connection has ended. */
     bool writes_pending;
     bool stages_flush;        /* The last push was passed to the stages, which flush after it. */
     enum status write_status; /* Status of the latest push; < 0 = no more pushes are made. */

@@ -1,8 +1,9 @@
 /* push_meter: measures one link while KV is written to another machine. The owner reports each
  * write, each flush, and the end of each flush.
  *
- * Times in which the link was idle do not count: for each flush, the meter finds the writes after
- * which the link was not idle, and records their bytes and time as one transfer of link_speed.h.
+ * Times in which the link was idle do not count: for each flush, the meter finds the first write
+ * after which the link was never idle, and records the bytes and the time from this write on as one
+ * transfer of link_speed.h.
  *
  * The machine's event loop thread owns each meter (prompt_links.c). A meter sends nothing, reads no
  * clock, and knows no requests. */

@@ -121,7 +121,8 @@ uint32_t sched_memory_blocks_of(const struct sched_memory_options *options, uint
 /* Returns the KV memory, in tokens (layer_groups_kv_tokens), of a context of `tokens` tokens. */
 uint64_t sched_memory_tokens_of(const struct sched_memory_options *options, uint64_t tokens,
                                 bool computes_prompt);
-/* Returns the tokens of the longest context, with its prompt, that fits `blocks` blocks. */
+/* Returns the tokens of the longest context that fits `blocks` blocks on the machine that computes
+ * its prompt. */
 uint64_t sched_memory_tokens_most(const struct sched_memory_options *options, uint32_t blocks);
 
 /* Queues a reservation. Requires an unused slot and enough memory for the longest answer. */
@@ -184,7 +185,8 @@ bool sched_memory_candidate_find(const struct sched_memory *memory, sched_slot *
  * blocks_free is less than the sum of
  * - blocks_needed,
  * - the blocks that grants leave free for growing answers (growth_reserve_percent),
- * - the blocks of each path's first waiting prompt that arrived before the candidate. */
+ * - the blocks of each path's first prompt that waits for blocks, if it arrived before the
+ *   candidate. */
 bool sched_memory_grant(struct sched_memory *memory, sched_slot slot, uint32_t blocks_needed,
                         uint32_t blocks_free);
 

@@ -1,6 +1,6 @@
 /* queue: keeps waiting requests in the order of service. The cluster scheduler has one queue, for
- * requests that wait for machines. The scheduler of a machine has several queues, for
- * requests that wait for memory or for a batch. Each scheduler calls the functions on its own
+ * requests that wait for machines. The scheduler of a machine has several queues, for requests that
+ * wait for memory or for a batch. Each scheduler calls the functions on its own
  * thread: the event loop thread of the gateway or of the machine, or the simulator's thread. Not
  * thread-safe. Pure: no clock, no I/O, no allocation after opening. A queue knows a request only as
  * a slot with a ticket.
@@ -19,7 +19,8 @@
  * keys is bounded; a key that was forgotten starts at the virtual time again.
  *
  * Ageing: a request that has been in its class for ageing_us joins the next more urgent class that
- * has waiting requests, as if the request arrived now.
+ * has waiting requests, as if the request arrived now. If there is no such class, the time starts
+ * again.
  *
  * Adding and removing a slot costs O(log n). */
 #ifndef SCHEDULER_QUEUE_H

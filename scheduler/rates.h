@@ -56,17 +56,18 @@ void sched_rates_decodes_add(struct sched_rates *rates, uint64_t batches, uint64
 /* Returns the prompt tokens per second with batches of `rows` rows; 0 = not known yet. */
 uint32_t sched_rates_prompt_tokens_per_s(const struct sched_rates *rates, uint32_t rows);
 /* Returns the decoded tokens per second with the largest batch that has at most rows_max rows and
- * takes at most tbt_us. If even a batch of one row takes longer, this batch counts. 0 = not known
- * yet. */
+ * takes at most tbt_us. If even a batch of one row takes longer, this batch counts; if larger
+ * batches take no longer than it, one of rows_max rows counts. 0 = not known yet. */
 uint32_t sched_rates_output_tokens_per_s(const struct sched_rates *rates, uint32_t rows_max,
                                          int64_t tbt_us);
 /* Returns the time of a decode batch; all zeros = not known yet. fixed_ns is 0 if the measured
  * batches hardly differ in size. */
 struct sched_step_time sched_rates_step(const struct sched_rates *rates);
-/* Returns sched_rates_step, except if the measured batches hardly differ in size: then row_ns is 0,
- * so batches of every size count as equally long. With a time in proportion to the rows, the
- * scheduler would never give a second answer to a machine that has only decoded single answers, so
- * a larger batch would never be measured. */
+/* Returns sched_rates_step, except if its fixed_ns is 0, as it is if the measured batches hardly
+ * differ in size: then fixed_ns is the mean time of these batches and row_ns is 0, so batches of
+ * every size count as equally long. With a time in proportion to the rows, the scheduler would
+ * never give a second answer to a machine that has only decoded single answers, so a larger batch
+ * would never be measured. */
 struct sched_step_time sched_rates_step_guess(const struct sched_rates *rates);
 
 #endif

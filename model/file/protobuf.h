@@ -32,7 +32,7 @@ static inline struct protobuf protobuf_begin(struct mapped_text message)
 }
 
 /* Reads the next field into *out. Returns false, and leaves *out unchanged, at the end of the
- * message, or if p->malformed is true. */
+ * message and if the rest of the message is malformed; p->malformed tells which of the two. */
 bool protobuf_next(struct protobuf *p, struct protobuf_field *out);
 
 /* Returns the value of a field of 4 bytes, read as a float. */

@@ -2,7 +2,8 @@
  * in separate tensors, or as packed weights (packed.h). The supported methods are
  * "compressed-tensors", "fp8" (Transformers' fine-grained FP8), "gptq", "awq" and "mxfp4".
  * model_file.c calls the functions, on the thread that uses the struct model_file. This part has no
- * state, and ignores the files' settings for quantised activations and quantised KV. */
+ * state, and ignores the files' settings for quantised activations. Of the settings for quantised
+ * KV, it only stores whether there are any (has_kv_scheme). */
 #ifndef MODEL_FILE_QUANTIZATION_H
 #define MODEL_FILE_QUANTIZATION_H
 
@@ -29,9 +30,9 @@ struct quantization {
 };
 
 /* Reads the key quantization_config of config.json, calls packed_tensors_add, and checks that all
- * tensors of scales and of integers belong to weights. Without the key, the weights are not
- * quantised. Returns ST_UNSUPPORTED, ST_INVALID or ST_NO_MEMORY. *out is written only on
- * success. */
+ * tensors of scales and of integers belong to weights, and that weights of 8-bit floats have scales
+ * of a known kind. Without the key, the weights are not quantised. Returns ST_UNSUPPORTED,
+ * ST_INVALID or ST_NO_MEMORY. *out is written only on success. */
 enum status quantization_read(struct folder *f, struct quantization *out, struct error *error);
 /* If `name` is the name of a tensor beside quantised weights, such as their scales
  * ("a.weight_scale"), writes the name of the weights' tensor ("a.weight") to out[0..capacity) and

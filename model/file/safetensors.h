@@ -20,11 +20,12 @@ struct safetensors {
 
 /* Reads the header of the file data[0..bytes), which must stay mapped while the tensors are used.
  * Errors call the file `name`. The caller frees *out with safetensors_done. Returns ST_INVALID if
- * the header is malformed, if tensors overlap, or if bytes lie between or after the tensors;
+ * the header is malformed, if tensors overlap, or if bytes of the data belong to no tensor;
  * ST_UNSUPPORTED if the type of a tensor is not F32, F16, BF16, F8_E4M3, I8, U8, I32 or I64; or
  * ST_NO_MEMORY. *out is written only on success. */
 enum status safetensors_read(const char *name, const void *data, size_t bytes,
                              struct safetensors *out, struct error *error);
-void safetensors_done(struct safetensors *s); /* Frees the table. A struct of zeros is fine. */
+/* Frees the table and the tensors' names. A struct of zeros is fine. */
+void safetensors_done(struct safetensors *s);
 
 #endif

@@ -45,7 +45,7 @@ enum status vocabulary_json_words(const struct json_t *root, struct vocabulary *
  * whole_words_first. Requires v->kind. */
 enum status vocabulary_json_tokens(const struct json_t *root, struct vocabulary *v,
                                    struct error *error);
-/* Reads model.merges into `merges`. Requires v->kind. */
+/* Reads model.merges into `merges`, except with VOCABULARY_UNIGRAM. Requires v->kind. */
 enum status vocabulary_json_merges(const struct json_t *root, struct vocabulary *v,
                                    struct error *error);
 /* Returns the find_flags of a token, from its entry in a list of added tokens. */

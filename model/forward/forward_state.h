@@ -5,7 +5,8 @@
  * A lane is a range of consecutive rows of a batch, with the memory for computing these rows. A
  * batch has one lane, or several if this is faster (compute_lanes_ops.pick). The functions run on
  * the thread that uses the struct forward. If a batch has several lanes, compute_lanes_ops.run
- * calls the functions for each lane, and the lanes wait for each other once per layer.
+ * calls the functions for each lane, and the lanes wait for each other once per layer and before
+ * the logits.
  *
  * The residual stream is the row of `hidden` numbers to which each layer adds the results of its
  * attention and of its feed-forward. */
@@ -38,7 +39,7 @@ struct forward_lane {
     /* [slab_rows × rotated] the rotated part of the keys. Only with latent attention. */
     float *rotated_keys;
     /* [slab_rows × ffn] gate and up of a dense layer or of the shared experts; ffn is the larger
-     * number of shard.ffn_count and shard.shared_ffn_count. */
+     * number of shard.ffn_count (0 = all layers have experts) and shard.shared_ffn_count. */
     float *gate;
     float *up;
     struct compute_activations *hidden; /* Normalised rows: the input of most matrices. */
@@ -71,7 +72,7 @@ struct forward {
     const struct model *m;
     uint32_t rows_max;   /* Most rows of a batch. */
     uint32_t logits_max; /* Most rows of logits of a batch. */
-    float *memory; /* One allocation for all float arrays, including the arrays of the lanes. */
+    float *memory;       /* One allocation for all float arrays on the device, also of the lanes. */
     /* [rows_max × hidden] the residual stream, if the stage has all layers. */
     float *own_residual;
     /* The residual stream of the last batch: own_residual, or the caller's
@@ -95,8 +96,9 @@ struct forward {
      * has one rank. */
     uint32_t *slice_ids;
     uint32_t vocab_counts[MODEL_RANKS_MAX]; /* vocab_count of each of several ranks. */
-    const uint32_t *token_ids; /* Token ids of the last batch: the caller's, or slice_ids. */
-    const float *finals;       /* forward_batch.finals of the last batch. */
+    /* Token ids of the last batch: the caller's, or slice_ids; NULL = no first layer. */
+    const uint32_t *token_ids;
+    const float *finals; /* forward_batch.finals of the last batch. */
     /* Copy of the logits for the host; NULL = the host reads the device's memory, or there are no
      * logits. */
     float *host_logits;

@@ -50,8 +50,9 @@ enum status grammar_answer_open(struct grammar_cache *cache, const char *text, u
                                 const uint32_t *tokens, uint32_t token_count,
                                 struct grammar_answer **out);
 void grammar_answer_close(struct grammar_answer *answer); /* NULL is fine. */
-/* Adds the answer's next token. If the constraint does not allow the token, or memory is short, all
- * later calls of grammar_answer_mask return the error. Requires that no token is drafted. */
+/* Adds the answer's next token. If this fails (grammar_run_token), such as for a token that the
+ * constraint does not allow, all later calls of grammar_answer_mask return the error. Requires that
+ * no token is drafted. */
 void grammar_answer_add(struct grammar_answer *answer, uint32_t token);
 
 /* The functions below may wait for the compilation, if it has not ended. */

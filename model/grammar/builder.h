@@ -43,7 +43,8 @@ struct node {
      * by automaton_finish. */
     bool tail_call;
     /* Smallest number of nested calls with which the end of the rule can be reached from this node;
-     * UINT16_MAX = the end cannot be reached. Set by automaton_finish. */
+     * UINT16_MAX = the end cannot be reached with at most AUTOMATON_DEPTH_MAX calls. Set
+     * by automaton_finish. */
     uint16_t calls_min;
     uint16_t padding; /* Unused. */
     /* Numbers of nodes. `target` of a NODE_CALL is the number of a rule, until automaton_finish

@@ -38,7 +38,7 @@
  *     {"without": MARKER}         any text without control tokens that does not contain the marker,
  *                                 which is a text or {"token": …}
  *     {"plain": "{["}             any text without control tokens, except a text whose first
- *                                 character after blanks is "{" or "["
+ *                                 character after white space is "{" or "["
  *     {"optional": EXPRESSION}    the expression, or nothing
  *     {"any": [EXPRESSION, …]}    one of the expressions
  *     {"repeat": EXPRESSION, "between": EXPRESSION, "most": N}

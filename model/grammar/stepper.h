@@ -105,7 +105,7 @@ static inline uint32_t stepper_step(struct stepper *m, uint32_t state, uint8_t b
 
 /* Forgets all states except STEPPER_DEAD and the states whose numbers are in *states[0..count).
  * Replaces these numbers by the new numbers of the states, which keep their caller_number. Returns
- * false, and changes nothing, if there is no memory. */
+ * false, and changes nothing, if there is no memory or the kept states need more than bytes_max. */
 bool stepper_compact(struct stepper *m, uint32_t **states, uint32_t count);
 
 #endif

@@ -1,6 +1,7 @@
 /* vocabulary: the tokens of a model as a tree of their bytes, which a struct grammar_vocabulary
- * owns. mask.c and grammar.c walk the tree. The tree does not change after grammar_vocabulary_open
- * (grammar.h), and any thread may read it. This part does not know constraints and encodes no text.
+ * owns. mask.c walks the tree, and grammar.c searches it with vocabulary_longest. The tree does not
+ * change after grammar_vocabulary_open (grammar.h), and any thread may read it. This part does not
+ * know constraints and encodes no text.
  *
  * Each node stands for a text: the bytes on the way from the root to the node. The nodes are in
  * depth-first order, and the children of a node in the order of their bytes. A node and all nodes

@@ -28,8 +28,7 @@ struct template_limits {
 /* Limits for templates of models and of clients. */
 extern const struct template_limits template_limits_default;
 
-/* A range [begin, end) of the output's bytes that comes from strings in `inputs` of
- * template_render. */
+/* A range [begin, end) of the output's bytes (see template_render). */
 struct template_range {
     size_t begin;
     size_t end;
@@ -53,11 +52,11 @@ void template_close(struct template *t);
 
 /* Renders the template. Its variables are the members of the JSON objects `inputs` and `settings`
  * (NULL = no variables); a member of `inputs` hides the member of `settings` with the same name.
- * out->inputs lists the bytes that come from strings in `inputs`, except the usual values of a key
- * "role", such as "user", and the bytes that escaping, tojson or `%` has added. `now` is the time
- * that strftime_now formats. The caller frees *out with template_output_done. Returns ST_INVALID if
- * the template fails or raises an exception, with the line in the error's text; ST_TOO_LARGE if a
- * limit is exceeded; ST_NO_MEMORY. *out is set only if the status is ST_OK. */
+ * `now` is the time that strftime_now formats. out->inputs lists two kinds of bytes: bytes from
+ * strings in `inputs`, except the usual values of a key "role", such as "user"; and bytes that
+ * escaping, tojson or `%` has added. The caller frees *out with template_output_done. Returns
+ * ST_INVALID if the template fails or raises an exception, with the line in the error's text;
+ * ST_TOO_LARGE if a limit is exceeded; ST_NO_MEMORY. *out is set only if the status is ST_OK. */
 enum status template_render(const struct template *t, const json_t *inputs, const json_t *settings,
                             time_t now, const struct template_limits *limits,
                             struct template_output *out, struct error *error);

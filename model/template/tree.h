@@ -145,7 +145,7 @@ _Noreturn void parse_fail(struct parser *p, const char *wanted);
 /* Reads an expression. with_choice: the expression may be "a if b else c". */
 struct node *parse_expression(struct parser *p, bool with_choice);
 /* Reads expressions separated by commas. Returns an N_TUPLE, or the expression itself if there is
- * no comma. `end`: a name, such as "in", before which the tuple may end; NULL = none. */
+ * no comma. `end`: a name, such as "recursive", that may follow the last comma; NULL = none. */
 struct node *parse_tuple(struct parser *p, bool with_choice, const char *end);
 /* Reads a name, a constant, a list, a dict, or an expression in brackets. */
 struct node *parse_primary(struct parser *p);

@@ -52,7 +52,8 @@ struct chat_text {
     char *text;   /* NUL-terminated. */
     size_t bytes; /* Bytes of `text` without the NUL. */
     /* [content_count] ranges of `text` that come from strings of the request, except the usual
-     * roles, in ascending order, without overlaps. */
+     * roles, or that the template's escaping has added (template_output.inputs). In ascending
+     * order, without overlaps. */
     struct tokenizer_range *contents;
     size_t content_count;
     bool begins_with_bos; /* The template wrote the text of the token BOS first. */
@@ -64,14 +65,14 @@ struct chat_text {
  * - A content that is missing or null becomes "", except beside tool calls if the template takes
  *   calls without content.
  * - The role `developer` becomes `system` if the template does not have the word `developer`.
- * - Arguments of tool calls that are the text of a JSON object become the object. A tool's result
- *   without `name` gets the name of its call.
+ * - Arguments of tool calls that are the text of a JSON object become the object; an empty text
+ *   becomes an empty object. A tool's result without `name` gets the name of its call.
  * - Reasoning of earlier answers is stored under all names that templates use for it, except
  *   `thinking` in a message with content and tool calls.
  * The caller frees *out with chat_text_done. Returns ST_INVALID if the template fails or the last
  * message cannot be continued; ST_TOO_LARGE if a limit is exceeded; ST_UNSUPPORTED if the model has
- * no template that can be used; ST_NO_MEMORY; an error of template_compile for template_text. *out
- * is set only if the status is ST_OK. */
+ * no template that can be used; ST_NO_MEMORY; an error of template_compile for template_text. After
+ * an error, *out is unchanged or all zeros. */
 enum status chat_render(const struct chat_template *c, const struct chat_request *request,
                         struct chat_text *out, struct error *error);
 void chat_text_done(struct chat_text *text); /* Frees the text and the ranges. */

@@ -333,14 +333,14 @@ struct tokenizer {
     enum vocabulary_kind kind;
     struct normalizer normalizer;
     struct texts spellings; /* Texts of the tokens as the file spells them, by id. */
-    /* Bytes that the tokens stand for, by id. Only normal tokens are in the index. */
+    /* Bytes that the tokens stand for, by id. Tokens with FLAG_VERBATIM are not in the index. */
     struct texts pieces;
     uint8_t *flags;         /* FLAG_ bits, by id. */
     _Atomic uint8_t *words; /* WORD_ values, by id. Any thread that encodes may change a value. */
     struct bpe bpe;         /* `merges` is empty with VOCABULARY_SCORES and VOCABULARY_UNIGRAM. */
     struct specials specials;
     struct splitter *splitter; /* NULL = a kind other than VOCABULARY_BYTES. */
-    size_t word_bytes_max;     /* Bytes of the longest normal token. */
+    size_t word_bytes_max;     /* Bytes of the longest token without FLAG_VERBATIM. */
     size_t token_bytes_max;    /* Most bytes of a text that one token stands for. */
     bool in_token[256];        /* By byte: encoding never leaves out the byte. */
     uint32_t bos;              /* TOKENIZER_NO_TOKEN = none. */

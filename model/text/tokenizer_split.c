@@ -248,9 +248,9 @@ enum status split_begin(struct split *w, const struct splitter *s, const char *t
     return ST_OK;
 }
 
-/* Finds the first match of an expression at or after w->at in the part [begin, end) of the text.
- * The expression sees nothing else of the text. No match: *found_out is empty, at the part's end.
- */
+/* Finds the first match of an expression at or after w->next_word in the part [begin, end) of the
+ * text. The expression sees nothing else of the text. No match: *found_out is empty, at the part's
+ * end. */
 static inline enum status find(struct split *w, size_t pass, size_t begin, size_t end,
                                struct split_range *found_out)
 {

@@ -70,7 +70,8 @@
 #define SCHED_PREFIX_MAX 32
 
 /* When a lent machine returns from the mixed pool to its home pool. The *other phase* is the phase
- * that its home pool does not do. DONE and IDLE require that another machine can do this phase. */
+ * that its home pool does not do. DONE and IDLE require that another machine can do this phase, or
+ * that the lent machine is down or drains. */
 enum sched_homing {
     SCHED_HOMING_DONE,     /* The machine has no work of the other phase. */
     SCHED_HOMING_IDLE,     /* The machine has no work. */
@@ -151,8 +152,9 @@ struct sched_cluster_options {
      * compared, > 0; used only with `one_machine_routes`. */
     struct sched_pace_targets one_machine_targets;
     /* If rule 2 takes a machine of the mixed pool, and the prompt machine is mixed, too, the prompt
-     * machine generates the answer. Exception: the prompt machine has at least this number of
-     * scheduled tokens more than the machine of rule 2. */
+     * machine generates the answer. Exceptions: the request exceeds its KV memory; its scheduled
+     * tokens reach their bound; they are at least this number more than those of the machine of
+     * rule 2. */
     uint64_t stay_tokens;
 
     /* Instead of the machine that the rules choose, the scheduler may take a machine that holds a
@@ -198,7 +200,8 @@ struct sched_tier {
 enum sched_event_kind {
     /* `request` arrives: prompt_tokens, output_tokens, resumed, key_index, weight, priority,
      * holder_plus_1, held_tokens, identity, prefix. output_tokens = most tokens of the answer; 0 =
-     * at most one, which the prompt machine generates: no token machine is needed. */
+     * at most one, which the prompt machine generates: no token machine is needed. 0 counts as 1 if
+     * the prompt is too large to run like this on any machine (mixed_kv_tokens). */
     SCHED_ARRIVED,
     SCHED_COMPUTED,  /* The prompt of `request` is computed; its KV may still be on its way. */
     SCHED_PREFILLED, /* The prompt machine of `request` has no more work for the request. */

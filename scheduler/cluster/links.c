@@ -1,7 +1,7 @@
 /* cluster_links: the time that KV takes from one machine to another: latency and bandwidth of the
  * link, and the transfers that the link's machines have before. A link that was not measured counts
  * as the mean of the measured ones that, like it, lead to another host or stay in one; if there are
- * none, as the mean of all measured links; before the first measurement, as FIRST. */
+ * none, as the mean of all measured links; before the first measurement, as `first`. */
 #include "scheduler/cluster/state.h"
 
 #include <stdlib.h>

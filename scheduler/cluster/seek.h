@@ -42,8 +42,9 @@ struct seek {
 bool seek_has_room(const struct seek *s, uint32_t machine, enum measure measure, uint64_t tokens);
 /* Returns true if the machine can be the request's token machine. If s->prompt_machine is chosen,
  * one of two conditions must also hold. Either the machine is the prompt machine, and is mixed. Or
- * the link from the prompt machine to the machine is up, and a mixed machine has enough
- * mixed_kv_tokens (struct sched_event) for its phase of the request. `self` is a struct seek. */
+ * the link from the prompt machine to the machine is up, and each of the two that is mixed, here or
+ * for another scheduler, has enough mixed_kv_tokens (struct sched_event) for its phase of the
+ * request. `self` is a struct seek. */
 bool seek_token_fits(const void *self, uint32_t machine);
 /* Returns true if the machine can do both phases of the request. `self` is a struct seek. */
 bool seek_both_fit(const void *self, uint32_t machine);

@@ -129,8 +129,8 @@ bool sched_machine_reserve_head(const struct sched_machine *sm, sched_slot *slot
 void sched_machine_reserve_left_set(struct sched_machine *sm, sched_slot slot, uint32_t blocks);
 /* Grants the first reservation: removes it from the queue and stores its slot. The caller then
  * takes the blocks at once. Returns false if none waits, or if blocks_free is less than this sum:
- * the reservation's blocks, and the blocks of each path's first waiting prompt that arrived before
- * the reservation. Later reservations then wait, too. */
+ * the reservation's blocks, and the blocks of each path's first prompt that waits for blocks, if it
+ * arrived before the reservation. Later reservations then wait, too. */
 bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
                                 sched_slot *slot_out);
 

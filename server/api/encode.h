@@ -49,9 +49,10 @@ bool api_encode_prompt(const struct api_encode *encoder, const char *field, cons
 /* Encodes a chat with the model's template, or with the request's own template if such templates
  * are allowed. Control tokens that the template writes are recognised in any case. The prompt
  * begins with one BOS if the template writes BOS, or if the model's prompts begin with BOS.
- * field: the body's field with the conversation, which errors name. *begin_out: whether, at the end
- * of the prompt, the reasoning is still to begin, has begun or has ended. The caller frees
- * *ids_out, also after a failure. Returns false, with *error filled, on failure. */
+ * field: the body's field with the conversation, which errors name. request->now is ignored: the
+ * time of the chat is that of the call. *begin_out: whether, at the end of the prompt, the
+ * reasoning is still to begin, has begun or has ended. The caller frees *ids_out, also after a
+ * failure. Returns false, with *error filled, on failure. */
 bool api_encode_chat(const struct api_encode *encoder, const char *field,
                      const struct chat_request *request, uint32_t **ids_out, size_t *count_out,
                      enum answer_begin *begin_out, struct api_error *error);
