@@ -43,7 +43,7 @@ struct token_request {
     struct transport_peer *gateway;        /* NULL = its connection has ended. */
     char prompt_machine[LIMIT_NAME_BYTES]; /* The machine that writes the request's KV. */
     bool local;                            /* prompt_machine is this machine. */
-    bool copy; /* The complete KV goes to the prefix cache, and nothing is decoded. */
+    bool copy;         /* The complete KV goes to the prefix cache, and nothing is decoded. */
     bool copy_windows; /* The copy has the KV of layers with a window, too. */
     struct sampling sampling;
     struct grammar_answer *answer; /* Progress in the answer's constraint; NULL = no constraint. */

@@ -32,8 +32,8 @@ INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dty
             const uint8_t *values = unit->values + first_dim * pair;
             struct fixed_ahead ahead = {0};
             if (decode)
-                ahead =
-                    fixed_ahead_at(job, dtype, job->unit_count + t / VECTOR_LANES + FIXED_AHEAD);
+                ahead = fixed_ahead_at(
+                    job, dtype, job->unit_count + (uint32_t)(unit - job->units) + FIXED_AHEAD);
             ahead.vector += first_dim / VECTOR_LANES * ahead.step;
             for (; t < stop; t += 2, values += next) {
                 ivec v[PV_VECTORS];

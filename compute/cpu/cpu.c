@@ -16,10 +16,8 @@
 #endif
 
 static const char *const isa_names[] = {
-    [COMPUTE_ISA_AUTO] = "auto",
-    [COMPUTE_ISA_PORTABLE] = "portable",
-    [COMPUTE_ISA_AVX2] = "avx2",
-    [COMPUTE_ISA_AVX_VNNI] = "avx-vnni",
+    [COMPUTE_ISA_AUTO] = "auto",     [COMPUTE_ISA_PORTABLE] = "portable",
+    [COMPUTE_ISA_AVX2] = "avx2",     [COMPUTE_ISA_AVX_VNNI] = "avx-vnni",
     [COMPUTE_ISA_AVX512] = "avx512",
 };
 

@@ -10,21 +10,11 @@ static const struct kernels_floats floats = {
 
 /* All that the two instruction sets share: everything except the integer GEMM. */
 #define SHARED                                                                                     \
-    .floats = &floats,                                                                             \
-    .quantise = rows_quantise,                                                                     \
-    .norm = rows_norm,                                                                             \
-    .layer_norm = rows_layer_norm,                                                                 \
-    .squares = rows_squares,                                                                       \
-    .weigh = rows_weigh,                                                                           \
-    .silu_mul = rows_silu_mul,                                                                     \
-    .gelu_mul = rows_gelu_mul,                                                                     \
-    .gelu_erf_mul = rows_gelu_erf_mul,                                                             \
-    .cap = rows_cap,                                                                               \
-    .rope = rows_rope,                                                                             \
-    .store = attention_store,                                                                      \
-    .attention = attention_run,                                                                    \
-    .attention_part = attention_part,                                                              \
-    .attention_join = attention_join
+    .floats = &floats, .quantise = rows_quantise, .norm = rows_norm,                               \
+    .layer_norm = rows_layer_norm, .squares = rows_squares, .weigh = rows_weigh,                   \
+    .silu_mul = rows_silu_mul, .gelu_mul = rows_gelu_mul, .gelu_erf_mul = rows_gelu_erf_mul,       \
+    .cap = rows_cap, .rope = rows_rope, .store = attention_store, .attention = attention_run,      \
+    .attention_part = attention_part, .attention_join = attention_join
 
 const struct kernels kernels_avx2 = {.name = "avx2", .gemm_quantised = gemm_avx2, SHARED};
 const struct kernels kernels_avx_vnni = {

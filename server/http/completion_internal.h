@@ -110,7 +110,7 @@ struct completion {
     struct answer_format format;       /* See struct completion_input. */
     enum answer_begin begin;           /* See struct completion_input. */
     uint32_t open_choices;             /* Number of choices that have not ended. */
-    uint64_t seed;     /* Seed of the first choice; choice i has the seed `seed` + i. */
+    uint64_t seed; /* Seed of the first choice; choice i has the seed `seed` + i. */
     /* A choice has a token or a score or has ended, an event or a ping was written, or the
      * completion has finished. */
     bool output_begun;

@@ -73,9 +73,9 @@ struct exchange {
     uint64_t body_bytes_max;    /* http/body_bytes_max when the headers arrived. */
     uint64_t dropped_bytes;     /* Bytes of the body that were dropped after its refusal. */
     uint64_t body_expected;     /* Content-Length; UINT64_MAX = chunked; 0 = no body. */
-    struct api_error *refusal; /* Error to send when the body's rest has arrived; NULL = none. */
-    bool closes_connection;    /* The connection closes after the answer. */
-    int64_t arrived_us;        /* When the whole request had arrived; 0 = not yet. */
+    struct api_error *refusal;  /* Error to send when the body's rest has arrived; NULL = none. */
+    bool closes_connection;     /* The connection closes after the answer. */
+    int64_t arrived_us;         /* When the whole request had arrived; 0 = not yet. */
     struct http_text_work *text_work; /* Work of the text threads on the body; NULL = none. */
     struct completion *completion;    /* NULL = none. */
     struct text answer;               /* A whole answer that the client reads in pieces. */

@@ -5,8 +5,8 @@
  * that reads plain arrays, and with each other bit for bit. */
 #include "fixture.h"
 
-static const enum compute_isa isas[] = {COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2, COMPUTE_ISA_AVX_VNNI,
-                                        COMPUTE_ISA_AVX512};
+static const enum compute_isa isas[] = {COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2,
+                                        COMPUTE_ISA_AVX_VNNI, COMPUTE_ISA_AVX512};
 
 struct shape {
     uint32_t heads, kv_heads, dim, block_tokens, tokens, rope_dim;

@@ -10,8 +10,8 @@
 #define ROWS_MAX    40
 #define EXPERTS_MAX 48
 
-static const enum compute_isa isas[] = {COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2, COMPUTE_ISA_AVX_VNNI,
-                                        COMPUTE_ISA_AVX512};
+static const enum compute_isa isas[] = {COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2,
+                                        COMPUTE_ISA_AVX_VNNI, COMPUTE_ISA_AVX512};
 
 /* ---- routing ---- */
 

@@ -5,8 +5,8 @@
  * the dequantised weights within the quantisation error. */
 #include "fixture.h"
 
-static const enum compute_isa isas[] = {COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2, COMPUTE_ISA_AVX_VNNI,
-                                        COMPUTE_ISA_AVX512};
+static const enum compute_isa isas[] = {COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2,
+                                        COMPUTE_ISA_AVX_VNNI, COMPUTE_ISA_AVX512};
 
 struct shape {
     enum compute_type type;

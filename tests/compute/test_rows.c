@@ -4,8 +4,8 @@
  * portable one bit for bit; the exponential (through silu) over its whole range. */
 #include "fixture.h"
 
-static const enum compute_isa isas[] = {COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2, COMPUTE_ISA_AVX_VNNI,
-                                        COMPUTE_ISA_AVX512};
+static const enum compute_isa isas[] = {COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2,
+                                        COMPUTE_ISA_AVX_VNNI, COMPUTE_ISA_AVX512};
 
 #define ISA_COUNT (sizeof(isas) / sizeof(isas[0]))
 
