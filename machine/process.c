@@ -230,9 +230,10 @@ static enum status serve_machine(struct machine_process *process, struct machine
 enum status machine_process_run_machine(struct machine_process *process, struct error *error)
 {
     struct batch_record *batches = NULL;
-    if (process->batches_fd >= 0 &&
-        batch_record_open(process->batches_fd, &batches, error) != ST_OK)
-        return ST_INVALID;
+    enum status opened =
+        process->batches_fd < 0 ? ST_OK : batch_record_open(process->batches_fd, &batches, error);
+    if (opened != ST_OK)
+        return opened;
     const struct machine_options options = {
         .config = process->config,
         .name = process->config_entry->name,

@@ -232,8 +232,11 @@ bool form_variable_set(struct form *form, const char *name, json_t *value)
         return true;
     }
     json_t *variables = given != NULL ? json_copy(given) : json_object();
-    bool good = variables != NULL && form_member_set(form, variables, name, value);
-    if (good)
+    if (variables == NULL) {
+        json_decref(value);
+        return out_of_memory(form);
+    }
+    if (form_member_set(form, variables, name, value))
         return form_member_set(form, form->chat, "chat_template_kwargs", variables);
     json_decref(variables);
     return out_of_memory(form);

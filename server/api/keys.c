@@ -29,6 +29,9 @@ struct entry {
     uint32_t numbers[API_KEY_SECRETS]; /* Numbers of the secrets; each secret gets a new number. */
     struct api_key_settings settings;
     struct api_key_counts counts;
+    /* Tokens that were given back (api_keys_answer_return) and are still in counts.prompt_tokens, a
+     * counter, which must not fall. The next prompts are not counted until they have as many. */
+    uint64_t returned_tokens;
     uint32_t texts; /* Texts that are read, see api_keys_text_begin. */
     struct budget tokens;
     struct budget requests;
@@ -593,7 +596,10 @@ bool api_keys_answers_begin(struct api_keys *keys, uint32_t key_index, uint32_t 
     e->counts.requests += answers;
     e->counts.day_requests += answers;
     e->counts.day_tokens += prompt_tokens;
-    e->counts.prompt_tokens += prompt_tokens;
+    const uint64_t counted =
+        e->returned_tokens < prompt_tokens ? e->returned_tokens : prompt_tokens;
+    e->returned_tokens -= counted;
+    e->counts.prompt_tokens += prompt_tokens - counted;
     return true;
 }
 
@@ -626,8 +632,7 @@ void api_keys_answer_return(struct api_keys *keys, uint32_t key_index, uint64_t 
     struct entry *e = entry_at(keys, key_index);
     if (e == NULL)
         return;
-    assert(e->counts.prompt_tokens >= prompt_tokens);
-    e->counts.prompt_tokens -= prompt_tokens;
+    e->returned_tokens += prompt_tokens;
     e->counts.day_tokens = less(e->counts.day_tokens, prompt_tokens);
     e->counts.day_requests = less(e->counts.day_requests, 1);
     e->tokens.left += (double)prompt_tokens;

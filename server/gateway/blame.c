@@ -4,14 +4,15 @@
 static const uint32_t weights[] = {
     [BLAME_NONE] = 0, [BLAME_LINK] = 1, [BLAME_DEATH] = 8, [BLAME_FAILED] = 8};
 
-bool blame_loss_add(struct request_blame *blame, enum blame_cause cause, bool progress,
+bool blame_loss_add(struct request_blame *blame, enum blame_cause cause, uint32_t delivered,
                     int64_t now_us)
 {
-    if (progress || blame->loss_count == 0) {
+    if (delivered > blame->loss_tokens || blame->loss_count == 0) {
         blame->loss_count = 0;
         blame->weight_sum = 0;
         blame->first_loss_us = now_us;
     }
+    blame->loss_tokens = delivered;
     blame->loss_count++;
     blame->weight_sum += weights[cause];
     return blame->weight_sum >= BLAME_MAX &&

@@ -11,8 +11,8 @@
  *
  * Other losses have a weight (enum blame_cause), because they may have another cause than the
  * request. A request fails when the sum of the weights of its losses in a row is at least
- * BLAME_MAX, and the first of these losses is at least BLAME_US_MIN ago. A loss whose generation
- * has delivered a token begins a new row. The time does not matter if the latest loss is
+ * BLAME_MAX, and the first of these losses is at least BLAME_US_MIN ago. A loss before which
+ * the client has got a new token begins a new row. The time does not matter if the latest loss is
  * BLAME_FAILED. */
 #ifndef SERVER_GATEWAY_BLAME_H
 #define SERVER_GATEWAY_BLAME_H
@@ -40,13 +40,14 @@ struct request_blame {
     uint32_t loss_count;   /* Number of losses in a row. */
     uint32_t weight_sum;   /* Sum of the weights of the `loss_count` losses. */
     int64_t first_loss_us; /* Time of the first of the `loss_count` losses. */
+    uint32_t loss_tokens;  /* Tokens that the client had at the latest loss. */
     uint32_t crashes;      /* Crashes since the request was cleared; > 0 = suspect. */
     uint32_t crash_tokens; /* Tokens that the client had at the latest crash. */
 };
 
-/* Records a loss. progress: the lost generation has delivered a token, so the loss begins a new
- * row. Returns true if the request must not be tried again. */
-bool blame_loss_add(struct request_blame *blame, enum blame_cause cause, bool progress,
+/* Records a loss. delivered: tokens that the client has; if these are more than at the latest loss,
+ * the loss begins a new row. Returns true if the request must not be tried again. */
+bool blame_loss_add(struct request_blame *blame, enum blame_cause cause, uint32_t delivered,
                     int64_t now_us);
 
 /* Records that a machine crashed while it computed the request. delivered: tokens that the client

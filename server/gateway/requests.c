@@ -282,7 +282,7 @@ static void generation_lose(struct requests *q, struct gateway_request *r, enum 
 {
     request_held_update(r, gone);
     generation_clear(q, r);
-    if (blame_loss_add(&r->blame, cause, r->delivered > r->delivered_before, now_us(q))) {
+    if (blame_loss_add(&r->blame, cause, r->delivered, now_us(q))) {
         char text[sizeof(r->end_text)];
         snprintf(text, sizeof(text), "lost %u times in a row, the last time because %.190s",
                  r->blame.loss_count, why);

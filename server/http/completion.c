@@ -3,6 +3,7 @@
 #include "server/http/completion_internal.h"
 
 #include "common/pooling.h"
+#include "server/http/form.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -82,8 +83,9 @@ static const char *finish_name(const struct completion *c)
         return "error";
     if (!c->finished)
         return "left";
-    return first->finish == CHOICE_STOP && first->call_count > 0 ? "tool_calls"
-                                                                 : names[first->finish];
+    /* A form of another API keeps the calls itself. */
+    const bool calls = first->call_count > 0 || (c->form != NULL && c->form->call_count > 0);
+    return first->finish == CHOICE_STOP && calls ? "tool_calls" : names[first->finish];
 }
 
 /* Ends the answer in the ledger, before the client can see its end. An answer for which nothing was

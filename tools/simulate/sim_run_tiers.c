@@ -25,7 +25,7 @@ static const struct sim_tier_kind *kind_of(const struct run *r, int kind)
     return &r->options.tiers[kind];
 }
 
-/* A machine with stages or with windows has no tiers, as in the server. */
+/* The simulator has no tiers for machines with stages or windows; the server has. */
 static bool machine_has_tiers(const struct run *r, uint32_t machine)
 {
     const struct sim_cost *cost = &r->options.hosts->hosts[machine].cost;

@@ -349,6 +349,30 @@ static void repeat(const char *before, const char *part, const char *after, int 
     free(text);
 }
 
+static enum status dots_open(uint32_t count, struct error *error)
+{
+    char text[1 << 16] = "regex:";
+    struct grammar *g = NULL;
+    memset(text + 6, '.', count);
+    enum status status = grammar_open(text, 6 + count, vocabulary, &g, error);
+    grammar_close(g);
+    return status;
+}
+
+/* The limit of 400,000 nodes holds exactly, although arrays grow in powers of two: a dot takes 56. */
+static void test_nodes(void)
+{
+    struct error error = {0};
+    uint32_t good = 1, bad = 65000;
+    CHECK(dots_open(good, &error) == ST_OK && dots_open(bad, &error) == ST_TOO_LARGE);
+    while (bad - good > 1) {
+        uint32_t half = (good + bad) / 2;
+        *(dots_open(half, &error) == ST_OK ? &good : &bad) = half;
+    }
+    CHECKF(good == 400000 / 56, "%u dots", good);
+    CHECKF(strstr(error.text, "more than 400000 nodes") != NULL, "%s", error.text);
+}
+
 static void test_hostile(void)
 {
     static const char *const constraints[] = {
@@ -389,6 +413,7 @@ int main(void)
     test_masks(seed);
     test_depth();
     test_memory();
+    test_nodes();
     test_hostile();
     grammar_vocabulary_close(vocabulary);
     return 0;

@@ -5,9 +5,12 @@
 #include "tests/check.h"
 #include "tests/server/http/http_fixture.h"
 
+#include "events/event_log.h"
+
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CALL  "<tool_call>{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": {\\\"a\\\": 1}}</tool_call>"
 #define CALL2 "<tool_call>{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": {}}</tool_call>"
@@ -399,6 +402,42 @@ static void check_failures(void)
     expect("\"type\":\"server_error\"");
 }
 
+/* The access log says that an answer of another API ended with calls. The expected answers are
+ * those of cases[4]. */
+static void check_access_log(void)
+{
+    char path[] = "/tmp/cleave-forms-XXXXXX", line[4096];
+    struct event_log *log = NULL;
+    struct error error;
+    int fd = mkstemp(path);
+    CHECK(fd >= 0);
+    CHECKF(event_log_open(path, &log, &error) == ST_OK, "%s", error.text);
+    server_pause();
+    http->completions.model->format = hermes;
+    http_access_log_set(http, log, false);
+    server_resume();
+    check_responses(4, false);
+    check_messages(4, true);
+    for (int n = 0; n < 2; n++) {
+        size_t bytes = 0;
+        for (int i = 0; i < 60000 && (bytes == 0 || line[bytes - 1] != '\n'); i++) {
+            ssize_t got = read(fd, line + bytes, 1);
+            CHECK(got >= 0 && bytes + 1 < sizeof(line));
+            bytes += (size_t)got;
+            if (got == 0)
+                usleep(1000); /* The line is written after the answer. */
+        }
+        line[bytes] = 0;
+        CHECKF(strstr(line, " finish=tool_calls ") != NULL, "%s", line);
+    }
+    server_pause();
+    http_access_log_set(http, NULL, false);
+    server_resume();
+    event_log_close(log);
+    close(fd);
+    unlink(path);
+}
+
 int main(void)
 {
     server_config_default();
@@ -417,6 +456,7 @@ int main(void)
     check_ids();
     check_count();
     check_failures();
+    check_access_log();
     events_free();
     server_stop();
     printf("%zu answers of two APIs, as bodies and as streams\n", sizeof(cases) / sizeof(cases[0]));
