@@ -41,7 +41,7 @@ struct replay_report_options {
 enum replay_latency { REPLAY_TTFT, REPLAY_TBT, REPLAY_E2E, REPLAY_LATE, REPLAY_LATENCY_COUNT };
 
 struct replay_totals {
-    uint64_t sent; /* Requests whose results were added. */
+    uint64_t sent;          /* Requests whose results were added. */
     uint64_t done;          /* Requests that are done (client.h). */
     uint64_t failed;        /* Failed requests, without the interrupted ones. */
     uint64_t interrupted;   /* Requests that failed as REPLAY_INTERRUPTED. */
