@@ -1,4 +1,5 @@
-/* fabric_inbox: what peers write into our region by active message. See fabric.h.
+/* fabric_inbox: what peers write into our region by active messages and over data connections. See
+ * fabric.h.
  *
  * Each peer has a window of epochs, oldest first. An epoch counts the writes that have landed; once
  * its mark has arrived, it also knows the number to expect. An epoch is reported when it and all

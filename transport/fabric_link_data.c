@@ -1,6 +1,6 @@
-/* fabric_link_data: the writes of a link to a peer that UCX does not reach. They wait here until
- * the caller takes them, piece by piece, and sends them over the data connections to the peer. See
- * fabric.h. */
+/* fabric_link_data: the queue of a link. Writes to a peer that UCX does not reach wait here until
+ * the caller takes them, piece by piece, and sends them over the data connections to the peer.
+ * Writes over UCX wait here for room in window_bytes. See fabric.h. */
 #include "transport/fabric_internal.h"
 
 #include <stdlib.h>

@@ -117,8 +117,9 @@ struct message_token {
     /* Number of the token among the answer's tokens of this generation, from 0. */
     uint32_t index;
     uint32_t id; /* Id of the token in the vocabulary. */
-    /* Time that the request waited for its first batch. Token 0: since PREFILL arrived at the
-     * prompt machine. Token 1: since the token machine had the prompt's KV. Other tokens: 0. */
+    /* Time that the request waited for its first batch. Token 0: since the prompt machine queued
+     * the prompt, which it does after the constraint is compiled and a tier has loaded KV. Token 1:
+     * since the token machine had the prompt's KV. Other tokens: 0. */
     uint32_t wait_us;
     /* Token 0: from the start of the prompt's first batch to the sampled token. Token 1: time of
      * the first decode step. Other tokens: 0. */
@@ -249,7 +250,8 @@ struct message_embedding {
  * `bytes` are 0. */
 struct message_prefilled {
     struct message_request request;
-    uint32_t queue_us; /* From the arrival of PREFILL to the start of the first batch. */
+    /* From the queuing of the prompt to the start of the first batch; wait_us of token 0. */
+    uint32_t queue_us;
     /* From the start of the first batch to the sampled token, after the last layer. */
     uint32_t prefill_us;
     /* From the sampled token to the flush of all KV. */
@@ -477,8 +479,8 @@ struct message_others {
     uint8_t rank; /* Number of connected gateways with a lower name than the receiver. */
     uint8_t padding[1];
     uint64_t prompt_tokens; /* Tokens of `prompts`, without tokens of the prefix cache. */
-    /* KV memory, in tokens (sched_memory_tokens_of), of prompts that hold blocks and of the longest
-     * contexts of answers. */
+    /* KV memory, in tokens (sched_memory_tokens_of), of prompts that have or will take blocks of
+     * their own, and of the longest contexts of answers, copies and quarantined requests. */
     uint64_t kv_tokens;
     /* Serial of the ROLE that set `home_pool`; 0 = none, the config file decides. */
     uint64_t home_serial;

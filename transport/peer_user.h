@@ -16,7 +16,7 @@ enum peer_kind {
     /* The connection is not up yet, or this process refuses the peer. */
     PEER_NEW,
     PEER_GATEWAY,
-    PEER_WRITER,         /* A process of another machine, which writes KV into this process. */
+    PEER_WRITER,         /* A process of a machine that writes KV into this machine. */
     PEER_HEAD,           /* The head of this stage process. */
     PEER_STAGE_PREVIOUS, /* A process of the stage before the stage of this stage process. */
     /* Peers to which this process has connected: */

@@ -39,7 +39,7 @@ enum stage_message_kind {
     STAGE_TARGET_LINK, /* All connections to the target are up, or one is down. */
     STAGE_FLUSH,       /* Send FLUSHED when all KV written for this request is at the target. */
     STAGE_FLUSHED, /* All KV written for this request is at the target, or a write has failed. */
-    STAGE_WRITER,  /* A machine that writes KV has connected to this process, or is gone. */
+    STAGE_WRITER,  /* Event of the connection of a process that writes KV into this process. */
     STAGE_LOAD,    /* Counters of the process (struct message_process). */
     /* The id by which the ranks of a stage find each other. Rank 0 sends the id to the head, and
      * the head sends the id to all ranks. */

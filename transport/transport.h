@@ -218,8 +218,9 @@ extern const struct transport_ops transport_ucx;
 bool transport_ucx_exposes(const char *ucx_tls);
 
 /* Opens a transport without connections; *options is copied. The caller calls transport_close.
- * Returns ST_INVALID for a protocol version that this program does not speak, or another error if
- * memory, descriptors, the keys or UCX fail. */
+ * Returns ST_INVALID for a protocol version that this program does not speak, or if ucx_tls or the
+ * environment variable CLEAVE_KV_WRITE is not valid; another error if memory, descriptors, the
+ * keys, UCX or the device fail. */
 enum status transport_open(const struct transport_ops *ops, const struct transport_options *options,
                            struct transport **out, struct error *error);
 /* Closes all connections without events, and frees the region. Waits up to 2 s until UCX has closed

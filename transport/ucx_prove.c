@@ -12,15 +12,16 @@
  *   LINK_READY            ───────────▶   up
  *
  * A link that has failed, or is not proved within link_ms, is replaced by data connections, which
- * go to the same address as the control connection; the reason is reported as the peer's note. A
- * side sends LINK_READY at once if it writes nothing, or if its link does not use UCX over a
- * network. The caller's messages are sent only after LINK_READY, so neither side receives one
+ * go to the same address as the control connection; the reason is reported as the peer's note. The
+ * connecting side sends LINK_READY at once if it has no link, or if its link does not use UCX over
+ * a network. The caller's messages are sent only after LINK_READY, so neither side receives one
  * before its peer_up.
  *
  * While the link goes over data connections because UCX carried nothing, the connecting side tries
- * UCX again after link_retry_ms, then after twice that time, up to RETRY_FACTOR_MAX times. It opens
- * a second link, the candidate, and proves it in the same way. Once the candidate is proved and no
- * write of the old link is under way, the candidate becomes the link. */
+ * UCX again after link_retry_ms. Each failure doubles this time, up to RETRY_FACTOR_MAX ×
+ * link_retry_ms. The side opens a second link, the candidate, and proves the candidate in the same
+ * way. Once the candidate is proved and no write of the old link is under way, the candidate
+ * becomes the link. */
 #include "transport/peers.h"
 
 #include "common/clock.h"

@@ -31,7 +31,8 @@ enum status profile_links_measure(struct profile *p, const struct profile_link_o
                                   struct error *error);
 
 /* Adds to p->links the link to the host where profile_link_serve listens on `address`.
- * ST_TOO_LARGE: the profile is full. Other errors are those of the device and the transport. */
+ * ST_TOO_LARGE: the profile is full. ST_MISMATCH: the other end is not a `cleave profile`. Other
+ * errors are those of the device and the transport. */
 enum status profile_link_measure(struct profile *p, const struct profile_link_options *options,
                                  const char *address, struct error *error);
 

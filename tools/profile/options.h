@@ -26,7 +26,7 @@ struct profile_options {
     /* Address on which this process is the other end of links that other hosts measure; NULL = this
      * process measures. */
     const char *serve_link;
-    const char *key_file; /* File with the key for links to other hosts; NULL = no key. */
+    const char *key_file; /* File with the key of all links; NULL = no key. */
     const char *ucx_tls;  /* UCX_TLS for links to other hosts; NULL = the transport's default. */
     double seconds;       /* Time for all measurements of devices and links. */
     bool quick;           /* Measure few points (points.h), each at least once. */

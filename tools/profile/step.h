@@ -27,7 +27,9 @@ struct profile_step_options {
     uint32_t rows_max;          /* Most rows of a batch. */
     uint32_t sequences_max;     /* Most sequences of a batch. */
     uint32_t prompt_tokens_max; /* Most tokens of a prompt, cached and new. */
-    uint32_t decode_tokens_max; /* Most tokens, cached and new, of a batch with decodes. */
+    /* Most cached tokens of a decode step. Also the most tokens, cached and new, of a batch with a
+     * prompt and decodes. */
+    uint32_t decode_tokens_max;
     /* Reports the number of loaded layers while the device is opened; NULL = none. */
     void (*progress)(void *self, uint32_t layers_done, uint32_t layer_count);
     void *self; /* First argument of `progress`. */
@@ -41,8 +43,8 @@ struct profile_step_weights {
     uint64_t embedding_bytes;           /* Embedding matrix; sum. */
     uint64_t vocabulary_bytes;          /* Vocabulary matrix and final norm; sum. */
     bool tied;                          /* The embedding matrix is also the vocabulary matrix. */
-    /* One routed expert, which one of the ranks has whole; layer_bytes include it. 0 = no
-     * experts. */
+    /* One routed expert, which one of the ranks has whole; layer_bytes include it. 0 = no experts,
+     * or the device keeps no weights. */
     uint64_t expert_bytes;
 };
 
@@ -50,18 +52,21 @@ struct profile_step_weights {
 struct profile_part_time {
     double us;        /* Time of the part; with one computing thread, waited_us is subtracted. */
     double waited_us; /* Time that threads waited for a core, summed over the threads. */
-    /* Time that threads did not run, for any reason, summed over the threads; with one computing
-     * thread, waited_us. 0 if the device has its own memory, or only waits. */
+    /* Time that threads did not run, for any reason, summed over the threads. With one computing
+     * thread: waited_us. With several: measured for the whole batch; each part gets a share in
+     * proportion to its time. 0 if the device has its own memory, or only waits. */
     double idle_us;
 };
 
 /* The parts of a batch in the order in which they run. */
 struct profile_step_times {
-    struct profile_part_time batch;                /* From the call until the device begins. */
-    struct profile_part_time embedding;            /* Reading the embedding matrix. */
-    struct profile_part_time layers[LIMIT_LAYERS]; /* Layers; the last includes the final norm. */
-    struct profile_part_time vocabulary;           /* Vocabulary matrix, sampling and the result. */
-    struct profile_part_time whole;                /* Sum of all parts above. */
+    struct profile_part_time batch;     /* From the call until the device begins. */
+    struct profile_part_time embedding; /* Embedding matrix, and the norm before layer 0. */
+    /* Each layer without the norm before it, but with the norm after it (the next layer's first or
+     * the final norm). */
+    struct profile_part_time layers[LIMIT_LAYERS];
+    struct profile_part_time vocabulary; /* Vocabulary matrix, sampling and the result. */
+    struct profile_part_time whole;      /* Sum of all parts above. */
 };
 
 struct profile_step;

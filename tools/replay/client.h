@@ -56,8 +56,9 @@ struct replay_result {
     /* The server sent its usage; false = prompt_tokens and completion_tokens are 0. */
     bool has_usage;
     enum replay_failure failure;
-    int http_status;                    /* Status of the answer; 0 = none. */
-    char message[REPLAY_MESSAGE_BYTES]; /* Why the request failed, in ASCII; "" = not known. */
+    int http_status; /* Status of the answer; 0 = none, or the replay was interrupted. */
+    /* Why the request failed, in ASCII; "" = not known, or the request is done. */
+    char message[REPLAY_MESSAGE_BYTES];
 };
 
 struct replay_client_options {

@@ -7,8 +7,9 @@
  *
  * The prompt time is cost_curve_prompts_s of the prompt's tokens, with the curve of the idle
  * machine. The step time is cost_curve_decodes_s of the prompt's tokens, with this curve. The
- * paper's idle machine is a DGX-A100. `cleave simulate`, `plan` and `replay` use this part, each
- * struct on one thread at a time. Limits in milliseconds are not here (tools/replay/report.h). */
+ * paper's idle machine is a DGX-A100. `cleave simulate` and `plan` use this part, each struct on
+ * one thread at a time. `cleave replay` uses only slo_limits. Limits in milliseconds are not here
+ * (tools/replay/report.h). */
 #ifndef TOOLS_REPORT_SLO_H
 #define TOOLS_REPORT_SLO_H
 

@@ -54,7 +54,7 @@ void machine_split_close(struct machine_split *split); /* NULL is fine. */
 
 /* Returns true if the stages of both splits have equal layers, devices and replicas. */
 bool machine_split_equals(const struct machine_split *a, const struct machine_split *b);
-/* Sets the stages, devices, speeds and stage_link of *out, and leaves its other fields alone.
+/* Sets stage_count, stages, devices, speeds and stage_link of *out; leaves the other fields alone.
  * *out points into the split, which must outlive *out. */
 void machine_split_cost(const struct machine_split *split, struct sim_cost *out);
 /* Returns the sum of the threads of all devices that have stages. */

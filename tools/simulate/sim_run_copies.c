@@ -45,7 +45,7 @@ static bool is_wanted(const struct run *r)
            (strcmp(mode, "idle") == 0 || strcmp(mode, "always") == 0);
 }
 
-/* Checks soon which copies are due. */
+/* Plans the next check which copies are due. */
 static void check_at(struct run *r, double at_s)
 {
     event_heap_put(&r->events, event_copies(r), at_s);

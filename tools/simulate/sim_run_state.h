@@ -84,7 +84,7 @@ enum run_copy_state {
 struct run_copy {
     enum run_copy_state state;
     bool chosen;                /* `machine` and `failures` are set. */
-    bool partial;               /* The next copy has only a part of the missing KV. */
+    bool partial;               /* The next copy adds SCHED_CHECKPOINT_BLOCKS_MAX blocks at most. */
     bool includes_windows;      /* The copy under way includes blocks of layers with a window. */
     bool had_windows;           /* `machine` had the window blocks of had_tokens before the copy. */
     bool pull;                  /* The copy under way is a pull. */
@@ -119,7 +119,7 @@ struct run_request {
     uint32_t token_machine;        /* SCHED_NO_MACHINE = none. */
     sched_slot prompt_slot;        /* Slot of the prompt on prompt_machine; SCHED_NO_SLOT = none. */
     sched_slot token_slot; /* Slot of the reservation on token_machine; SCHED_NO_SLOT = none. */
-    uint64_t number;       /* Number of requests that arrived before this request. */
+    uint64_t number;       /* Number of requests that got a slot before this request. */
     uint32_t preempted;    /* Number of preemptions while the request decoded. */
     uint32_t given_up;     /* Number of reservations that were given up while awaiting KV. */
     uint32_t restarted;    /* Number of restarts after a machine failed. */
@@ -302,12 +302,12 @@ void run_usage_requests(struct run *r);
 
 extern const struct sim_machine_calls run_machine_calls;
 
-/* Begins a request. */
+/* Begins a request, or adds the request to the report as refused if no slot is free. */
 void run_request_arrive(struct run *r, const struct sim_arrival *arrival);
 /* Does the next step of a request whose event is due. */
 void run_request_step_end(struct run *r, uint32_t slot);
-/* Does the scheduler's action SCHED_ROUTE. If the action names a machine to pull KV from and no
- * layer has a window, begins the pull; else calls run_request_send. */
+/* Does the scheduler's action SCHED_ROUTE. If the action names a machine to pull at least one block
+ * from, and no layer has a window, begins the pull; else calls run_request_send. */
 void run_request_route(struct run *r, const struct sched_action *action);
 /* Sends a routed request (RUN_ARRIVED or RUN_PULLING) to its machines: RESERVE to the token machine
  * or, if there is none, PREFILL to the prompt machine. */
@@ -345,7 +345,8 @@ uint32_t run_kv_kept_tokens(const struct run *r, const struct run_request *q, ui
 /* Tells the machines that keep KV of the request that the request has ended. */
 void run_kv_forget(struct run *r, struct run_request *q);
 /* Lets the machines of a lost request keep its KV, and records in q->held which KV the gateway
- * knows of. Call this function before the request's tasks are removed. */
+ * knows of. Call this function before the request's tasks are removed. Does nothing if
+ * kv/prefix_cache is off. */
 void run_kv_lost(struct run *r, struct run_request *q);
 
 /* ---- sim_run_prefixes.c ---- */
