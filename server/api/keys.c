@@ -29,9 +29,6 @@ struct entry {
     uint32_t numbers[API_KEY_SECRETS]; /* Numbers of the secrets; each secret gets a new number. */
     struct api_key_settings settings;
     struct api_key_counts counts;
-    /* Tokens that were given back (api_keys_answer_return) and are still in counts.prompt_tokens, a
-     * counter, which must not fall. The next prompts are not counted until they have as many. */
-    uint64_t returned_tokens;
     uint32_t texts; /* Texts that are read, see api_keys_text_begin. */
     struct budget tokens;
     struct budget requests;
@@ -596,10 +593,6 @@ bool api_keys_answers_begin(struct api_keys *keys, uint32_t key_index, uint32_t 
     e->counts.requests += answers;
     e->counts.day_requests += answers;
     e->counts.day_tokens += prompt_tokens;
-    const uint64_t counted =
-        e->returned_tokens < prompt_tokens ? e->returned_tokens : prompt_tokens;
-    e->returned_tokens -= counted;
-    e->counts.prompt_tokens += prompt_tokens - counted;
     return true;
 }
 
@@ -613,13 +606,14 @@ void api_keys_tokens_charge(struct api_keys *keys, uint32_t key_index, uint32_t 
     e->tokens.left -= tokens;
 }
 
-void api_keys_answer_end(struct api_keys *keys, uint32_t key_index)
+void api_keys_answer_end(struct api_keys *keys, uint32_t key_index, uint64_t prompt_tokens)
 {
     struct entry *e = entry_at(keys, key_index);
     if (e == NULL)
         return;
     assert(e->counts.in_flight > 0);
     e->counts.in_flight--;
+    e->counts.prompt_tokens += prompt_tokens;
 }
 
 static uint64_t less(uint64_t a, uint64_t b)
@@ -632,7 +626,6 @@ void api_keys_answer_return(struct api_keys *keys, uint32_t key_index, uint64_t 
     struct entry *e = entry_at(keys, key_index);
     if (e == NULL)
         return;
-    e->returned_tokens += prompt_tokens;
     e->counts.day_tokens = less(e->counts.day_tokens, prompt_tokens);
     e->counts.day_requests = less(e->counts.day_requests, 1);
     e->tokens.left += (double)prompt_tokens;

@@ -177,8 +177,9 @@ bool api_keys_answers_begin(struct api_keys *keys, uint32_t key_index, uint32_t 
                             uint64_t prompt_tokens, int64_t now_us, struct api_error *error);
 /* Charges the key for generated tokens. */
 void api_keys_tokens_charge(struct api_keys *keys, uint32_t key_index, uint32_t tokens);
-/* Ends one answer in flight. */
-void api_keys_answer_end(struct api_keys *keys, uint32_t key_index);
+/* Ends one answer in flight. prompt_tokens: tokens of its prompt, which api_key_counts.prompt_tokens
+ * counts now; 0 = the prompt counts with another answer, or its charge was given back. */
+void api_keys_answer_end(struct api_keys *keys, uint32_t key_index, uint64_t prompt_tokens);
 /* The unused part of this gateway's share of a key's limits, except the limits of a day. If the
  * field …_max of a limit is 0, its fields …_left and …_full_us are 0, too. */
 struct api_key_unused {

@@ -129,8 +129,10 @@ static void complete(struct completion *c)
 /* Ends the count of the choice among its key's answers in flight. */
 static void choice_settle(struct choice *choice)
 {
+    const struct completion *c = choice->completion;
     if (choice->in_flight_counted)
-        api_keys_answer_end(choice->completion->server->keys, choice->completion->api_key_index);
+        api_keys_answer_end(c->server->keys, c->api_key_index,
+                            choice->charged ? choice->charged_tokens : 0);
     choice->in_flight_counted = false;
 }
 

@@ -38,9 +38,9 @@ static void use_keys(struct api_keys *keys, int64_t now_us)
         if (api_keys_answers_begin(keys, key, 2, 10, now_us, &error)) {
             CHECK(api_keys_counts(keys, key)->in_flight == before + 2);
             api_keys_tokens_charge(keys, key, 5);
-            api_keys_answer_end(keys, key);
+            api_keys_answer_end(keys, key, 5);
             if (now_us % 2 == 0) /* Else it is in flight when the next file is applied. */
-                api_keys_answer_end(keys, key);
+                api_keys_answer_end(keys, key, 5);
         } else {
             CHECK(error.message[0] != 0);
         }

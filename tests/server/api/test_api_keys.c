@@ -142,7 +142,7 @@ static void check_limits(struct api_keys *keys)
     CHECK(!begin(keys, c, 2, 10, now, 1)); /* 4 of 3 */
     CHECK(begin(keys, c, 1, 100, now, 0) && api_keys_counts(keys, c)->in_flight == 3);
     for (int i = 0; i < 3; i++)
-        api_keys_answer_end(keys, c);
+        api_keys_answer_end(keys, c, 100);
     /* 400 are left; an answer overdraws by 200, which 20 seconds at 10 a second make up for. */
     CHECK(begin(keys, c, 1, 100, now, 0));
     api_keys_tokens_charge(keys, c, 500);
@@ -152,16 +152,12 @@ static void check_limits(struct api_keys *keys)
     CHECK(begin(keys, c, 1, 5, now + 21 * SECOND_US, 0));
     const struct api_key_counts *counts = api_keys_counts(keys, c);
     CHECK(counts->requests == 6 && counts->refused == 3 && counts->in_flight == 3);
-    /* 360 were charged, and 60 given back: the counter stays until later prompts have had as many. */
-    CHECK(counts->prompt_tokens == 360 && counts->generated_tokens == 500);
-    CHECK(begin(keys, c, 1, 60, now + 21 * SECOND_US, 0));
-    CHECK(api_keys_counts(keys, c)->prompt_tokens == 365);
-    api_keys_answer_return(keys, c, 60);
-    api_keys_answer_end(keys, c);
+    /* Only ended answers count, and not the one that was given back: the counter never falls. */
+    CHECK(counts->prompt_tokens == 300 && counts->generated_tokens == 500);
     /* Long after, there is one minute's worth, not more; a prompt larger than that still runs. */
-    api_keys_answer_end(keys, c);
+    api_keys_answer_end(keys, c, 0);
     CHECK(begin(keys, c, 1, 6000, now + 9000 * SECOND_US, 0));
-    api_keys_answer_end(keys, c);
+    api_keys_answer_end(keys, c, 0);
     CHECK(!begin(keys, c, 1, 1, now + 9000 * SECOND_US, 541));
     /* A request whose body took long to read arrived earlier: the budget is not filled twice. */
     CHECK(!begin(keys, c, 1, 1, now, 541));
@@ -203,7 +199,7 @@ static void check_texts(void)
     CHECK(left.answers_max == 2 && left.answers_left == 0 && left.tokens_max == 30);
     api_keys_share_set(keys, 1, 0);
     /* The key keeps its place while a text is read. */
-    api_keys_answer_end(keys, t);
+    api_keys_answer_end(keys, t, 0);
     apply(keys, "{\"keys\": [{\"name\": \"u\", \"key\": \"" SECRET_B "\"}]}");
     CHECK(find(keys, "Bearer " SECRET_B) != t);
     api_keys_text_end(keys, t);
@@ -244,7 +240,7 @@ static void check_shares(void)
     /* Tokens: each begins with one, gains a third of the rate, and holds a third of a minute's. */
     for (uint32_t i = 0; i < 3; i++) {
         for (uint64_t k = api_keys_counts(gateways[i], key)->in_flight; k > 0; k--)
-            api_keys_answer_end(gateways[i], key);
+            api_keys_answer_end(gateways[i], key, 0);
         api_keys_tokens_charge(gateways[i], key, 1);
         CHECK(!begin(gateways[i], key, 1, 1, now, 1)); /* 1 of 3.3 a second, in 0.3 s */
         CHECK(begin(gateways[i], key, 1, 20, now + 10 * SECOND_US, 0));
@@ -280,14 +276,14 @@ static void check_again(struct api_keys *keys)
     uint32_t d = find(keys, "Bearer " SECRET_B);
     CHECK(d != c && d < API_KEY_INDICES);
     api_keys_tokens_charge(keys, c, 7);
-    api_keys_answer_end(keys, c);
+    api_keys_answer_end(keys, c, 0);
     apply(keys, "{\"keys\": [{\"name\": \"d\", \"key\": \"" SECRET_B "\"},"
                 "{\"name\": \"c\", \"key\": \"sk-other-0123456789\"}]}");
     CHECK(find(keys, "Bearer " SECRET_A) == API_KEY_NONE);
     CHECK(find(keys, "Bearer sk-other-0123456789") == c && find(keys, "Bearer " SECRET_B) == d);
     CHECK(api_keys_counts(keys, c)->generated_tokens == 507);
     CHECK(api_keys_counts(keys, c)->in_flight == 1);
-    api_keys_answer_end(keys, c);
+    api_keys_answer_end(keys, c, 0);
     api_keys_apply(keys, NULL);
     CHECK(!api_keys_configured(keys) && find(keys, "Bearer " SECRET_B) == API_KEY_NONE);
 }
@@ -453,7 +449,7 @@ static const char *use(struct api_keys *keys, uint32_t key, uint64_t tokens, int
         CHECK(error.status == 429 && error.retry_after_s > 0);
         return error.code;
     }
-    api_keys_answer_end(keys, key);
+    api_keys_answer_end(keys, key, 0);
     return "";
 }
 
