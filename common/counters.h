@@ -269,7 +269,8 @@
     X(requests, COUNTER, "cleave_key_requests_total", "Answers that began for an API key.")        \
     X(refused, COUNTER, "cleave_key_refused_total",                                                \
       "Requests refused because of a limit of their API key.")                                     \
-    X(prompt_tokens, COUNTER, "cleave_key_prompt_tokens_total", "Prompt tokens of ended answers of an API key.")    \
+    X(prompt_tokens, COUNTER, "cleave_key_prompt_tokens_total",                                    \
+      "Prompt tokens of ended answers of an API key.")                                             \
     X(generated_tokens, COUNTER, "cleave_key_generated_tokens_total",                              \
       "Tokens generated for an API key.")                                                          \
     X(in_flight, GAUGE, "cleave_key_requests_in_flight", "Running answers of an API key.")         \
