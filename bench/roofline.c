@@ -4,6 +4,9 @@
 
 #include "common/clock.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -68,7 +71,7 @@ ROUND(round_bf16, "vdpbf16ps")
 ROUND(round_fp32, "vfmadd231ps")
 
 /* The same with AVX2, in 32-byte vectors. Without dot products of one instruction, 8-bit ones take
- * three, and 16-bit ones two. */
+ * three (AVX-VNNI: one), and 16-bit ones two. */
 #define EACH_SUM(step)                                                                             \
     step("0") step("1") step("2") step("3") step("4") step("5") step("6") step("7") step("8")      \
         step("9") step("10") step("11")
@@ -76,6 +79,7 @@ ROUND(round_fp32, "vfmadd231ps")
     "vpmaddubsw %%ymm15, %%ymm14, %%ymm12\n"                                                       \
     "vpmaddwd %%ymm13, %%ymm12, %%ymm12\n"                                                         \
     "vpaddd %%ymm12, %%ymm" sum ", %%ymm" sum "\n"
+#define STEP_INT8_VNNI(sum) "%{vex%} vpdpbusd %%ymm15, %%ymm14, %%ymm" sum "\n"
 #define STEP_INT16(sum)                                                                            \
     "vpmaddwd %%ymm15, %%ymm14, %%ymm12\n"                                                         \
     "vpaddd %%ymm12, %%ymm" sum ", %%ymm" sum "\n"
@@ -89,15 +93,29 @@ ROUND(round_fp32, "vfmadd231ps")
     }
 
 ROUND_AVX2(round_int8_avx2, STEP_INT8)
+ROUND_AVX2(round_int8_avx_vnni, STEP_INT8_VNNI)
 ROUND_AVX2(round_int16_avx2, STEP_INT16)
 ROUND_AVX2(round_fp32_avx2, STEP_FP32)
 
-/* True if the engine has AVX-512 kernels here (CLEAVE_ISA can forbid them). */
-static bool wide(void)
+/* True if CLEAVE_ISA lets the engine choose its instruction set, or is `isa`. */
+static bool isa_allowed(const char *isa)
 {
     const char *named = getenv("CLEAVE_ISA");
-    bool narrow = named != NULL && (strcmp(named, "avx2") == 0 || strcmp(named, "portable") == 0);
-    return __builtin_cpu_supports("avx512f") && !narrow;
+    return named == NULL || named[0] == 0 || strcmp(named, "auto") == 0 || strcmp(named, isa) == 0;
+}
+
+/* True if the engine uses AVX-512 here. */
+static bool wide(void)
+{
+    return __builtin_cpu_supports("avx512f") && isa_allowed("avx512");
+}
+
+/* True if the engine uses AVX-VNNI here: bit 4 of eax of this leaf. */
+static bool narrow_vnni(void)
+{
+    unsigned eax, ebx, ecx, edx;
+    return !wide() && isa_allowed("avx-vnni") &&
+           __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & 1u << 4) != 0;
 }
 
 /* Returns the loop of a rate for this computer. Chosen once, before the measurement: reading the
@@ -107,6 +125,8 @@ static void (*arithmetic_loop(enum roofline_rate rate))(void)
     static void (*const wide_loops[])(void) = {round_int8, round_int16, round_bf16, round_fp32};
     static void (*const narrow_loops[])(void) = {round_int8_avx2, round_int16_avx2, NULL,
                                                  round_fp32_avx2};
+    if (rate == ROOFLINE_INT8 && narrow_vnni())
+        return round_int8_avx_vnni;
     return wide() ? wide_loops[rate] : narrow_loops[rate];
 }
 
