@@ -76,7 +76,7 @@ static void on_ep_error(void *arg, ucp_ep_h ep, ucs_status_t status)
     struct fabric_link *link = arg;
     (void)ep;
     if (!link->by_data)
-        link->failure = status;
+        fabric_link_fail(link, status);
 }
 
 /* The link's writes travel over data connections. */
