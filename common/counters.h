@@ -280,8 +280,9 @@
       "Prompt and answer tokens of an API key on this day (UTC).")
 
 /* Field declarations for the lists with the column `bits`: COUNTER_FIELD_32 for the lines of 32
- * bits, COUNTER_FIELD_64 for the lines of 64 bits. In a struct, the fields of 32 bits come first.
- * The fields of 64 bits begin at a multiple of eight bytes, after padding or other fields. */
+ * bits, COUNTER_FIELD_64 for the lines of 64 bits. In a struct, use COUNTER_FIELD_32 before
+ * COUNTER_FIELD_64. Between them, add padding or other fields, so that the fields of 64 bits begin
+ * at a multiple of eight bytes. */
 #define COUNTER_FIELD_32(bits, name, ...) COUNTER_FIELD_32_##bits(name)
 #define COUNTER_FIELD_32_32(name)         uint32_t name;
 #define COUNTER_FIELD_32_64(name)

@@ -344,13 +344,13 @@ static void entry_help(const struct option_entry *entry, FILE *out)
     words_print(text, column, out);
 }
 
-void options_help(const struct option_table *table, FILE *out)
+void options_help(const struct option_table *table, FILE *file)
 {
-    fprintf(out, "usage: cleave %s %s\n\n%s\n", table->command, table->usage, table->about);
+    fprintf(file, "usage: cleave %s %s\n\n%s\n", table->command, table->usage, table->about);
     for (size_t i = 0; i < table->count; i++)
-        entry_help(&table->entries[i], out);
-    words_print("print this text and exit", fprintf(out, "  -h, --help"), out);
-    words_print("print the release and exit", fprintf(out, "  --version"), out);
+        entry_help(&table->entries[i], file);
+    words_print("print this text and exit", fprintf(file, "  -h, --help"), file);
+    words_print("print the release and exit", fprintf(file, "  --version"), file);
     if (table->help_more != NULL)
-        table->help_more(out);
+        table->help_more(file);
 }

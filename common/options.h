@@ -79,7 +79,7 @@ struct option_table {
     /* Checks options that depend on each other, and sets fields whose values follow from other
      * fields. Returns ST_USAGE if the options are wrong. NULL = there is nothing to check. */
     enum status (*check)(void *out, struct error *error);
-    void (*help_more)(FILE *out); /* Prints further text at the end of the help; NULL = none. */
+    void (*help_more)(FILE *file); /* Prints further text at the end of the help; NULL = none. */
 };
 
 /* Handles -h, --help, --help=json and --version: the first of them before the argument `--` makes
@@ -99,7 +99,7 @@ enum status options_read(const struct option_table *table, int argc, char **argv
  * ST_USAGE (the line then names --help), 1 for every other status. */
 int options_fail(const struct option_table *table, enum status status, const struct error *error);
 
-/* Prints the help to `out`. */
-void options_help(const struct option_table *table, FILE *out);
+/* Prints the help to `file`. */
+void options_help(const struct option_table *table, FILE *file);
 
 #endif

@@ -1,9 +1,10 @@
-/* secret_keys: the cluster keys of a process: one key, or several keys while an operator replaces
- * the key. A process connects with its first key, and accepts a peer that has any of the keys. The
- * keys come from a key file, or from the process that started this process (host/child.h). A
- * gateway without a key file may make one random key. Any folder may call the functions, on any
- * thread; they keep no state. They do not watch the file, encrypt nothing, and do not prove keys to
- * peers (transport/ does). */
+/* secret_keys: key files: the cluster keys of a process, and other keys in the same format, such as
+ * the key of kv/tiers/key_file. A process has one cluster key, or several keys while an operator
+ * replaces the key. A process connects with its first key, and accepts a peer that has any of the
+ * keys. The cluster keys come from a key file, or from the process that started this process
+ * (host/child.h). A gateway without a key file may make one random key. Any folder may call the
+ * functions, on any thread; they keep no state. They do not watch the file, encrypt nothing, and do
+ * not prove keys to peers (transport/ does). */
 #ifndef COMMON_SECRET_KEYS_H
 #define COMMON_SECRET_KEYS_H
 

@@ -1,9 +1,9 @@
 /* operations: struct compute_ops, the functions of a device: open, memory, weights, and the
  * operations of a forward pass. A backend implements all functions, except that low_rank may be
  * NULL. Optional abilities are tables of their own (lanes.h, latent.h, group.h, experts.h, steps.h,
- * sampling.h). model/forward/ and machine/executor/ call the functions, one thread at a time for
- * each device (compute.h). The caller decides the order of the operations: a backend knows no
- * models.
+ * sampling.h). model/forward/, machine/executor/, tools and benchmarks call the functions, one
+ * thread at a time for each device (compute.h). The caller decides the order of the operations: a
+ * backend knows no models.
  *
  * A device with memory of its own (a GPU) queues operations and returns before they are finished.
  * Results can be used after wait, memory_read or compute_sampling_ops.sample, or when a mark has

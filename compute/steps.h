@@ -23,8 +23,9 @@ struct compute_step {
     struct compute_batch batch;
     /* Token ids of the rows that are not padding; NULL = the stage does not read tokens. */
     const uint32_t *token_ids;
-    /* Rows whose logits the caller reads, in ascending order. Padding rows have no entry, but
-     * logits_count counts them. */
+    /* Rows whose logits the caller reads, in ascending order: logits_count minus the number of
+     * padding rows. In a step with logits, each padding row also gets logits, which the caller does
+     * not read. */
     const uint32_t *logits_rows;
     uint32_t logits_count; /* Number of rows with logits, including padding rows. */
     /* True: the last layer is computed for all rows, also for rows without logits. */
@@ -35,8 +36,8 @@ struct compute_step {
     const void *residual; /* Residual stream: the activations that every layer adds to. */
     const void *kv_base;  /* KV-cache of the first layer. */
     uint32_t block_tokens;
-    /* A recording of this step must be usable for contexts of up to the greater of this number and
-     * the batch's longest context, in tokens. */
+    /* A recording of this step must be usable for contexts of this length, in tokens, and for the
+     * contexts of the batch. */
     uint32_t context_tokens_max;
 };
 

@@ -18,7 +18,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Value of a number's field if the config gives the key the value "auto". */
+/* Stored in a numeric field if the value of its key is "auto". */
 #define CONFIG_AUTO UINT32_MAX
 
 /* Most servers in the list of the key kv/tiers/store/servers. */
@@ -109,8 +109,10 @@ struct config {
     struct {
         char listen[LIMIT_ADDRESS_BYTES];
         char admin_socket[101]; /* Empty = none. */
-        char page[8];           /* "auto" (on if `listen` is a loopback address), "on" or "off". */
-        char web_origins[512];  /* Empty = none; "*" = all. */
+        /* Page at GET / for trying the server: "auto" (on if `listen` is a loopback address), "on"
+         * or "off". */
+        char page[8];
+        char web_origins[512]; /* Empty = none; "*" = all. */
         uint64_t body_bytes_max;
         uint64_t bodies_bytes_max;
         uint64_t answers_bytes_max;
@@ -188,7 +190,8 @@ struct config {
         char placement[8];           /* "auto" or "split". */
         bool adaptive_pools;
         bool compare_time; /* false = machines are compared by tokens, not by time. */
-        uint32_t wait_ms;  /* 0 = no limit. */
+        /* Longest time without a machine that can take the request; 0 = no limit. */
+        uint32_t wait_ms;
         uint32_t takeover_delay_ms;
         uint32_t prefix_slack_tokens;
         uint32_t repurpose_window_ms; /* 0 = home pools do not change. */

@@ -165,6 +165,6 @@ enum status sandbox_syscalls_limit(bool starts_processes, struct error *error)
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
         syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &filter) == 0)
         return ST_OK;
-    return error_set(error, errno == EINVAL ? ST_UNSUPPORTED : ST_IO, "seccomp: %s",
-                     strerror(errno));
+    bool is_missing = errno == EINVAL || errno == ENOSYS;
+    return error_set(error, is_missing ? ST_UNSUPPORTED : ST_IO, "seccomp: %s", strerror(errno));
 }

@@ -1,7 +1,7 @@
 /* member: a machine's entry in etcd as a struct, and its text. The key is PREFIX + "machines/" +
  * name. The value is a JSON object with address, pool, metadata_hash (16 lower-case hexadecimal
- * digits) and model_hash (64). Other members of the object are ignored, so that later releases can
- * add members. registration.c and watch.c call the functions, on the event loop thread of their
+ * digits) and model_hash (64). Other keys of the object are ignored, so that later releases can
+ * add keys. registration.c and watch.c call the functions, on the event loop thread of their
  * process. The functions do no I/O and keep no state. They do not check that a machine listens at
  * the address. */
 #ifndef MEMBERSHIP_MEMBER_H

@@ -74,8 +74,8 @@ struct prompt_request {
      * overwrite these blocks. */
     bool reads_windows;
     bool answer_ended; /* No token is left to generate, so nothing is decoded. */
-    /* KV was pushed, or prompt_push_flush was called; since then, neither a flush of
-     * prompt_push_flush nor the target's connection has ended. */
+    /* Writes to the token machine may be in flight. Set by a push and by prompt_push_flush; cleared
+     * when a flush of prompt_push_flush ends, or when the target's connection ends. */
     bool writes_pending;
     bool stages_flush;        /* The last push was passed to the stages, which flush after it. */
     enum status write_status; /* Status of the latest push; < 0 = no more pushes are made. */

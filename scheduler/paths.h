@@ -40,9 +40,9 @@ struct sched_paths {
 
 /* Computes the paths, which are numbered in the order of their first use. Returns ST_INVALID for no
  * stage, no replica or a speed of 0; ST_TOO_LARGE for more than LIMIT_STAGE_PROCESSES replicas in
- * all, for more than LIMIT_STAGE_PATHS different paths, or for a cycle above SCHED_PATHS_CYCLE.
- * After an error, *out is not valid. Replica counts with a small common multiple make fewer paths:
- * 6 and 3 make 6 paths, 5 and 3 make 15. */
+ * all, for more than LIMIT_STAGE_PATHS different paths, or if the cycle is longer than
+ * SCHED_PATHS_CYCLE even with rounded shares. After an error, *out is not valid. Replica counts
+ * with a small common multiple make fewer paths: 6 and 3 make 6 paths, 5 and 3 make 15. */
 enum status sched_paths_open(const struct sched_paths_stage *stages, uint32_t stage_count,
                              struct sched_paths *out);
 /* Returns the index of the replica of the stage on the path. */

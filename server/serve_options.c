@@ -37,10 +37,10 @@ static const struct option_entry entries[] = {
 };
 /* clang-format on */
 
-static void keys_help(FILE *out)
+static void keys_help(FILE *file)
 {
-    fprintf(out, "\nKeys of the config:\n");
-    config_print_help(out);
+    fprintf(file, "\nKeys of the config:\n");
+    config_print_help(file);
 }
 
 static const struct option_table table = {

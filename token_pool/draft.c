@@ -140,11 +140,11 @@ static bool places_find(struct lookup *lookup, const struct draft_places *places
     return lookup->place_count > 0;
 }
 
-/* Returns how many of the first `most` tokens after `source` also follow every other place; 0 if
- * there is no other place. */
-static uint32_t agreed_find(const struct lookup *lookup, uint32_t source, uint32_t most)
+/* Returns how many of the first agreed_max tokens after `source` also follow every other place; 0
+ * if there is no other place. */
+static uint32_t agreed_find(const struct lookup *lookup, uint32_t source, uint32_t agreed_max)
 {
-    uint32_t agreed = lookup->place_count > 1 ? most : 0;
+    uint32_t agreed = lookup->place_count > 1 ? agreed_max : 0;
     for (uint32_t k = 0; k < lookup->place_count; k++)
         for (uint32_t i = 0; i < agreed; i++)
             if (draft_token_after(lookup->tokens, lookup->places[k], lookup->count, i) !=
@@ -154,15 +154,15 @@ static uint32_t agreed_find(const struct lookup *lookup, uint32_t source, uint32
 }
 
 bool draft_source_find(const struct draft_index *index, const uint32_t *tokens, uint32_t count,
-                       uint32_t shape, uint32_t most, draft_allows allows, void *self,
+                       uint32_t shape, uint32_t agreed_max, draft_allows allows, void *self,
                        struct draft_source *source_out)
 {
     struct lookup lookup = {index, tokens, count, shape, allows, self, {0}, 0};
-    if (!draft_index_is_open(index) || count == 0 || most == 0 ||
+    if (!draft_index_is_open(index) || count == 0 || agreed_max == 0 ||
         (!places_find(&lookup, &index->shape_places, source_out) &&
          !places_find(&lookup, &index->good, source_out) &&
          !places_find(&lookup, &index->any, source_out)))
         return false;
-    source_out->agreed = agreed_find(&lookup, source_out->place, most);
+    source_out->agreed = agreed_find(&lookup, source_out->place, agreed_max);
     return true;
 }

@@ -1,7 +1,8 @@
 /* draft: finds where the next tokens of an answer may have occurred before, for speculative
- * decoding (prompt look-up). An index has the tokens of one context. Each request that may have
- * drafts owns an index (token_state.h). token_pool/ calls the functions on the machine's event loop
- * thread. This part does not decide whether a draft is worth a check (scheduler/drafts.h does).
+ * decoding (prompt look-up). An index has the positions of the tokens of one context; the caller
+ * keeps the tokens. Each request that may have drafts owns an index (token_state.h). token_pool/
+ * calls the functions on the machine's event loop thread. This part does not decide whether a draft
+ * is worth a check (scheduler/drafts.h does).
  *
  * A *place* is an earlier position in the context, of one of three kinds:
  * - In an answer with a constraint, the place has the *shape* of the context (grammar_run_shape):
@@ -73,13 +74,13 @@ void draft_index_add(struct draft_index *index, const uint32_t *tokens, uint32_t
 /* Returns true if the token may follow the context. */
 typedef bool (*draft_allows)(void *self, uint32_t token);
 
-/* Finds a source for the tokens after tokens[0, count), which are the tokens of the index and then
- * drafted tokens. shape = the shape after tokens[count - 1]; 0 = none. Places whose next token is
- * not allowed are left out; allows: NULL = every token is allowed. self: argument of `allows`.
- * source_out->agreed is at most `most`. Returns false if there is no place, if the index is closed,
- * or if `count` or `most` is 0. */
+/* tokens[0, count) are the tokens of the index, followed by the tokens drafted so far. Finds a
+ * source for the tokens after them. shape = the shape after tokens[count - 1]; 0 = none. Places
+ * whose next token is not allowed are left out; allows: NULL = every token is allowed. self:
+ * argument of `allows`. source_out->agreed is at most agreed_max. Returns false if there is no
+ * place, if the index is closed, or if `count` or agreed_max is 0. */
 bool draft_source_find(const struct draft_index *index, const uint32_t *tokens, uint32_t count,
-                       uint32_t shape, uint32_t most, draft_allows allows, void *self,
+                       uint32_t shape, uint32_t agreed_max, draft_allows allows, void *self,
                        struct draft_source *source_out);
 /* Returns drafted token i (from 0) of a draft from `place`, for a context of `count` tokens, where
  * place < count - 1. A draft that reaches the end of the context begins after `place` again. */

@@ -15,10 +15,10 @@
  * - Data connections (ucx_data.c), if UCX does not reach the peer: the caller sends the writes in
  *   pieces over TCP.
  *
- * An *epoch* is the writes between two flushes. Messages and pieces may arrive in any order, so a
- * message or piece contains the number of its epoch. With each flush, the caller sends the peer a
- * *mark*: the number of the epoch, and how many messages or pieces the epoch has. The peer's inbox
- * reports an epoch when the epoch and all earlier epochs have landed.
+ * An *epoch* is the writes of a link between two flushes. Messages and pieces may arrive in any
+ * order, so a message or piece contains the number of its epoch. With each flush, the caller sends
+ * the peer a *mark*: the number of the epoch, and how many messages or pieces the epoch has. The
+ * peer's inbox reports an epoch when the epoch and all earlier epochs have landed.
  *
  * The region may be a device's memory. Copies from device to device access this memory directly.
  * Puts over InfiniBand and CUDA IPC do so, too, if UCX has registered this memory. Other writes are
@@ -130,9 +130,9 @@ bool fabric_link_probe(struct fabric_link *link);
 /* Returns true if UCX has flushed the message of fabric_link_probe. */
 bool fabric_link_probed(const struct fabric_link *link);
 /* Closes a link, which is then invalid. Later progress releases the UCX objects. The fabric takes
- * over `fd`, the socket of the connection to the peer; -1 = none. When no more writes of the link
- * can land, the fabric calls fabric_writes_end for `fd`. */
-void fabric_link_close(struct fabric_link *link, int fd);
+ * over peer_socket, the socket of the connection to the peer; -1 = none. When no more writes of the
+ * link can land, the fabric calls fabric_writes_end for this socket. */
+void fabric_link_close(struct fabric_link *link, int peer_socket);
 /* Returns how the link's writes travel, for logs, such as "ucx put over sysv" or "cuda ipc". */
 const char *fabric_link_path(const struct fabric_link *link);
 /* For a link over data connections: returns true if all flushes were taken (fabric_link_flushed)
@@ -216,7 +216,7 @@ bool fabric_inboxes_full(const struct fabric *fabric);
 /* Waits up to 200 ms (FABRIC_SETTLE_US) for received data to land in the device. If the device does
  * not finish in time, it is unknown whether the data lands. NULL is fine. */
 void fabric_inbox_copies_await(struct fabric_inbox *inbox);
-/* Returns the number by which the peer names this inbox. */
+/* Returns the token of the inbox: a random number, by which the peer names the inbox. */
 uint64_t fabric_inbox_token(const struct fabric_inbox *inbox);
 /* Records how many messages an epoch has, as the peer's mark says. Returns ST_INVALID for an
  * invalid mark, for example if the epoch has passed or was marked before. */

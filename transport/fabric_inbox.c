@@ -1,10 +1,10 @@
 /* fabric_inbox: what peers write into our region by active messages and over data connections. See
  * fabric.h.
  *
- * Each peer has a window of epochs, oldest first. An epoch counts the writes that have landed; once
- * its mark has arrived, it also knows the number to expect. An epoch is reported when it and all
- * epochs before it are complete. A write with an unknown token belongs to a connection that has
- * ended, and is dropped. */
+ * Each inbox has a window of epochs, oldest first. For each epoch, the window has the number of
+ * writes that have landed and, after the epoch's mark has arrived, the number of writes to expect.
+ * An epoch is reported when the epoch and all earlier epochs are complete. A write with an unknown
+ * token belongs to a connection that has ended, and is dropped. */
 #include "transport/fabric_internal.h"
 
 #include "common/secret.h"
@@ -233,7 +233,8 @@ enum status fabric_inbox_open(struct fabric *fabric, const struct transport_peer
     }
     inbox->fabric = fabric;
     inbox->peer = peer;
-    secret_random(&inbox->token, sizeof(inbox->token)); /* No peer can guess another one's. */
+    /* Random, so that a peer cannot guess another peer's token. */
+    secret_random(&inbox->token, sizeof(inbox->token));
     inbox->next = fabric->inboxes;
     fabric->inboxes = inbox;
     *out = inbox;

@@ -19,6 +19,9 @@
 
 #include <ucp/api/ucp.h>
 
+/* An *epoch* is the writes of a link between two flushes (fabric.h). The *token* of an inbox is a
+ * random number, by which the peer names the inbox in messages. */
+
 /* Ids of UCX active messages. The header of PROBE (fabric_link_probe) is the token of the inbox. */
 #define FABRIC_AM_WRITE 1u
 #define FABRIC_AM_PROBE 2u
@@ -27,8 +30,8 @@
 #define FABRIC_EPOCHS_MAX 65536u
 /* Longest wait for copies that were begun. */
 #define FABRIC_SETTLE_US 200000
-/* Most time between two checks of the copies that counts towards FABRIC_SETTLE_US. A longer time
- * means that this process was paused. */
+/* Time between two checks of the copies counts towards FABRIC_SETTLE_US only up to this limit,
+ * because a longer gap means that this process was paused. */
 #define FABRIC_SETTLE_STEP_US 10000
 
 /* Precedes the data of an active message. Must not change until UCX has finished the send. */
@@ -37,7 +40,7 @@ struct fabric_write_header {
     uint64_t offset;     /* Offset in the receiver's region. */
     uint64_t request_id; /* See struct transport_request. */
     uint32_t request_generation;
-    uint32_t epoch;
+    uint32_t epoch; /* Number of the write's epoch. */
 };
 _Static_assert(sizeof(struct fabric_write_header) == 32, "wire size");
 
@@ -83,7 +86,7 @@ struct fabric_copy {
     size_t bytes;
     uint64_t offset;                  /* Outgoing: offset in the peer's region. */
     struct transport_request request; /* Outgoing: the request of the data. */
-    uint32_t epoch;                   /* Epoch of the write. */
+    uint32_t epoch;                   /* Number of the write's epoch. */
     /* Outgoing: the link that sends the data; NULL = the link is closed. */
     struct fabric_link *link;
     struct fabric_inbox *inbox; /* Incoming: the inbox; NULL = the inbox is closed. */
@@ -96,7 +99,7 @@ struct fabric_copies {
     uint64_t first, count, capacity;
     /* Number of the last copy for which the device was asked to wake us. */
     uint64_t wake_number;
-    int64_t busy_since_us; /* Time since which there are copies; no meaning without copies. */
+    int64_t busy_since_us; /* Time since which `count` is not 0; not valid if `count` is 0. */
     struct transport_copy_counts copy_counts; /* Copies that are done. */
 };
 
@@ -106,7 +109,9 @@ struct fabric_import {
     struct fabric_import *next;
     uint8_t *memory;
     uint64_t last_copy_number; /* The device's number of the last copy to this region. */
-    int fd;                    /* See fabric_link_close; -1 = none. */
+    /* Socket of the connection to the peer, closed when no more writes of this link can land; -1 =
+     * none. */
+    int peer_socket;
 };
 
 struct fabric_chunk;
@@ -128,7 +133,7 @@ struct fabric_selection {
     bool transports_named;
     bool ucx_off;      /* UCX is not opened. */
     bool rdma;         /* RDMA devices may write the region. */
-    bool soft_roce;    /* One of this host's RDMA devices is soft-RoCE. */
+    bool soft_roce;    /* UCX may use RDMA devices, and one of this host's is soft-RoCE. */
     char tls[192];     /* UCX_TLS */
     char devices[512]; /* UCX_NET_DEVICES; empty = not set. */
 };
@@ -152,10 +157,11 @@ struct fabric {
     bool messages_only;             /* CLEAVE_KV_WRITE=am: write by messages only. */
     bool ucx_only;                  /* CLEAVE_KV_WRITE is set: no copies device to device. */
     struct fabric_staging *staging; /* NULL = the region is host memory. */
-    /* Why a device's region is not registered with UCX, or not shared; empty = neither failed. */
+    /* Why UCX has not registered a device's region, and why the region is not shared; empty = no
+     * reason. */
     char staged_why[128];
     struct device_handle handle; /* Handle of the region; 0 bytes = the region is not shared. */
-    /* links: open links. closing: closed links whose endpoints UCX has not closed yet.
+    /* links: open links. closing: closed links that fabric_links_reap has not freed yet.
      * leftover_links: links whose endpoints UCX had not closed when the fabric closed. */
     struct fabric_link *links, *closing, *leftover_links;
     struct fabric_inbox *inboxes;
@@ -163,7 +169,7 @@ struct fabric {
     struct fabric_op *free_ops;
 };
 
-/* A flush of a link that fabric_link_flushed has not taken yet. */
+/* A flush whose cookie fabric_link_flushed has not returned to the caller yet. */
 struct link_flush {
     uint64_t cookie; /* See fabric_link_flush. */
     bool done;
@@ -191,7 +197,8 @@ struct data_write {
     uint64_t offset;
     uint32_t epoch;
     struct fabric_slot *slot; /* Slot that the bytes are sent from; NULL = none. */
-    size_t slot_bytes;        /* `bytes` before the first piece was sent; 0 = no slot. */
+    /* Initial value of `bytes`, which decreases with each piece that is sent; 0 = no slot. */
+    size_t slot_bytes;
     bool is_flush;
     uint64_t number; /* Number of the flush. */
 };
@@ -234,12 +241,15 @@ struct fabric_link {
     /* copying_bytes: bytes that are being copied by our device. sending_bytes: bytes in slots that
      * are being sent. */
     size_t copying_bytes, sending_bytes;
-    ucs_status_t failure;        /* First error except those of the device; UCS_OK = none. */
-    enum status device_failed;   /* ST_OK = the device has not failed. */
-    struct error device_failure; /* Why the device has failed. */
+    ucs_status_t failure; /* First error except those of the device; UCS_OK = none. */
+    /* ST_OK, or the error of a copy: the device has failed, or memory ran out. */
+    enum status device_failed;
+    struct error device_failure; /* Text of the error device_failed. */
     /* In fabric.closing: UCX's close request; NULL = UCX has closed the endpoint. */
     void *close_request;
-    int fd; /* See fabric_link_close; -1 = none. */
+    /* Socket of the connection to the peer, closed when no more writes of this link can land; -1 =
+     * none. */
+    int peer_socket;
 };
 
 /* fabric_region.c: allocates the region, in a device's memory if the options say so. Registers the
@@ -248,9 +258,9 @@ enum status fabric_region_open(struct fabric *fabric, const struct fabric_option
                                struct error *error);
 /* Ends UCX's registration of the region, if there is one. */
 void fabric_region_unmap(struct fabric *fabric);
-/* Frees a region that UCX did not allocate, and the pinned memory. The worker may send from pinned
- * memory, so call this function after the worker is destroyed, or left without progress
- * (worker_leave in fabric.c). */
+/* Frees a region that UCX did not allocate, and the pinned memory. Call this function when the
+ * worker can no longer send: it is destroyed, or it is kept until the process ends and
+ * ucp_worker_progress is never called again (worker_leave in fabric.c). */
 void fabric_region_free(struct fabric *fabric);
 
 /* Takes a free op and puts it into the list *owner. Returns NULL if there is no memory. */
@@ -302,7 +312,7 @@ bool fabric_link_pump(struct fabric_link *link);
 void fabric_link_copied(struct fabric_link *link, const struct fabric_copy *copy);
 /* Drops the staged writes, and removes the link from its copies, because the link closes. */
 void fabric_link_unstage(struct fabric_link *link);
-/* Returns true if the link has failed (fabric_link_failed). */
+/* Returns true if fabric_link_failed returns an error; writes no text. */
 bool fabric_link_failing(const struct fabric_link *link);
 /* Returns the oldest staged write or flush; NULL = none, or the link has failed. */
 struct staged_write *fabric_link_staged_first(struct fabric_link *link);
@@ -320,13 +330,15 @@ bool fabric_link_import(struct fabric_link *link, const struct fabric_address *p
 bool fabric_link_peer_pump(struct fabric_link *link);
 /* Completes the flushes that waited for this finished copy. */
 void fabric_link_peer_copied(struct fabric_link *link, const struct fabric_copy *copy);
-/* Returns true for a link from device to device, and then takes over `fd`. */
-bool fabric_link_peer_close(struct fabric_link *link, int fd);
+/* Moves the import of a link from device to device to staging->closing, with `peer_socket`, which
+ * is closed when all copies to the region are done. Returns false, and does not use `peer_socket`,
+ * for other links. */
+bool fabric_link_import_release(struct fabric_link *link, int peer_socket);
 /* Reads an id of this host, which is equal in all containers of the host and changes when the host
  * reboots. Returns false if there is no id. */
 bool fabric_host_read(uint8_t out[FABRIC_HOST_BYTES]);
-/* Closes the peers' regions of closed links to which all copies are done; with `all`, closes all
- * regions of closed links. */
+/* For closed links: closes each imported region when all copies to it are done. With `all`, closes
+ * all of them. */
 void fabric_imports_reap(struct fabric *fabric, bool all);
 
 /* fabric_staging.c */
@@ -334,8 +346,9 @@ void fabric_imports_reap(struct fabric *fabric, bool all);
 enum status fabric_staging_open(struct fabric *fabric, const struct fabric_options *options);
 /* Requires that no send and no copy is under way. */
 void fabric_staging_close(struct fabric *fabric);
-/* Returns memory for `bytes` bytes in *slot. If *slot has too little memory left, first replaces
- * *slot by a slot that has. NULL = no memory. Requires bytes <= FABRIC_PIECE_BYTES_MAX. */
+/* Returns memory for `bytes` bytes in *slot. If *slot is NULL or has too little memory left, the
+ * function first drops *slot and stores a free slot in *slot. Returns NULL, and sets *slot to NULL,
+ * if there is no memory. Requires bytes <= FABRIC_PIECE_BYTES_MAX. */
 uint8_t *fabric_slot_memory(struct fabric *fabric, struct fabric_slot **slot, size_t bytes);
 void fabric_slot_drop(struct fabric_slot *slot); /* Removes one user of the slot. NULL is fine. */
 /* Queues a copy between the device address `device` and copy->memory. The copy is a user of

@@ -76,7 +76,7 @@ static void on_ep_error(void *arg, ucp_ep_h ep, ucs_status_t status)
     struct fabric_link *link = arg;
     (void)ep;
     if (!link->by_data)
-        link->failure = status;
+        fabric_link_fail(link, status);
 }
 
 /* The link's writes travel over data connections. */
@@ -126,7 +126,7 @@ enum status fabric_link_open(struct fabric *fabric, const struct fabric_address 
     link->fabric = fabric;
     link->remote_region = peer->region;
     link->token = token;
-    link->fd = -1;
+    link->peer_socket = -1;
     link->flush_capacity = 64;
     link->flushes = calloc(link->flush_capacity, sizeof(*link->flushes));
     if (link->flushes == NULL) {
@@ -152,24 +152,24 @@ void fabric_writes_end(int fd)
 static void link_destroy(struct fabric_link *link)
 {
     fabric_ops_orphan(&link->ops);
-    fabric_writes_end(link->fd);
+    fabric_writes_end(link->peer_socket);
     free(link->flushes);
     free(link);
 }
 
-void fabric_link_close(struct fabric_link *link, int fd)
+void fabric_link_close(struct fabric_link *link, int peer_socket)
 {
     struct fabric *fabric = link->fabric;
     struct fabric_link **at = &fabric->links;
     while (*at != link)
         at = &(*at)->next;
     *at = link->next;
-    if (fabric_link_peer_close(link, fd))
-        fd = -1;
+    if (fabric_link_import_release(link, peer_socket))
+        peer_socket = -1;
     if (link->direct)
-        link->fd = fd;
+        link->peer_socket = peer_socket;
     else
-        fabric_writes_end(fd); /* The receiver takes no messages after the end. */
+        fabric_writes_end(peer_socket); /* The receiver takes no messages after the end. */
     fabric_link_unstage(link);
     fabric_link_data_close(link);
     if (link->ep == NULL) {

@@ -113,7 +113,7 @@ bool fabric_link_import(struct fabric_link *link, const struct fabric_address *p
         return false;
     }
     import->memory = memory;
-    import->fd = -1;
+    import->peer_socket = -1;
     link->import = import;
     link->direct = link->staged = true;
     snprintf(link->way_text, sizeof(link->way_text), "%s ipc",
@@ -190,12 +190,12 @@ void fabric_link_copies_await(struct fabric_link *link)
         fabric_staging_settle(link->fabric, &link->copying_bytes);
 }
 
-bool fabric_link_peer_close(struct fabric_link *link, int fd)
+bool fabric_link_import_release(struct fabric_link *link, int peer_socket)
 {
     if (link->import == NULL)
         return false;
     struct fabric_staging *staging = link->fabric->staging;
-    link->import->fd = fd;
+    link->import->peer_socket = peer_socket;
     link->import->next = staging->closing;
     staging->closing = link->import;
     link->import = NULL;
@@ -216,7 +216,7 @@ void fabric_imports_reap(struct fabric *fabric, bool all)
         }
         *at = import->next;
         staging->device->ops->close_peer(staging->device->self, import->memory);
-        fabric_writes_end(import->fd);
+        fabric_writes_end(import->peer_socket);
         free(import);
     }
 }

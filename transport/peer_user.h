@@ -18,7 +18,7 @@ enum peer_kind {
     PEER_GATEWAY,
     PEER_WRITER,         /* A process of a machine that writes KV into this machine. */
     PEER_HEAD,           /* The head of this stage process. */
-    PEER_STAGE_PREVIOUS, /* A process of the stage before the stage of this stage process. */
+    PEER_STAGE_PREVIOUS, /* A process of the previous stage. */
     /* Peers to which this process has connected: */
     PEER_LINK, /* A token machine; the object is a link (prompt_pool/prompt_links.c). */
     /* A process that stores KV of a token machine; the object is a struct target_process

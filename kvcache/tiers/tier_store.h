@@ -13,10 +13,10 @@
  * ends at the caller's deadline finds or stores nothing, and counts as a failure of the server only
  * if it is at least the third such call in a row.
  *
- * machine/ and the gateway's check of its config make backends; one thread at a time uses a backend
- * (tier_backend.h). Records may expire (kv/tiers/store/expire_s), and servers may evict records. If
- * `stored_count` finds a record, the record's time to expire begins again. The backend does not
- * evict records itself. */
+ * Backends are made by machine/, and by the gateway when it checks its config. One thread at a time
+ * uses a backend (tier_backend.h). Records may expire (kv/tiers/store/expire_s), and servers may
+ * evict records. If `stored_count` finds a record, the record's time to expire begins again. The
+ * backend does not evict records itself. */
 #ifndef KVCACHE_TIERS_TIER_STORE_H
 #define KVCACHE_TIERS_TIER_STORE_H
 

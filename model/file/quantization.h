@@ -22,8 +22,8 @@ enum quantization_scales {
 /* How the weights of a folder are quantised. All zeros = the weights are not quantised. */
 struct quantization {
     enum quantization_scales scales;
-    /* With 8-bit floats, the name of a tensor of scales has this ending where the name of its
-     * weights has "weight": "weight_scale" or "weight_scale_inv". */
+    /* With 8-bit floats: the scales of the tensor "a.weight" are in the tensor "a." + suffix;
+     * "weight_scale" or "weight_scale_inv". */
     const char *suffix;
     struct packed_settings packed; /* How weights are packed; PACKED_NONE = not packed. */
     bool has_kv_scheme;            /* Result of model_file_has_kv_scheme. */

@@ -68,7 +68,8 @@ enum grammar_forced grammar_answer_forced(struct grammar_answer *answer, uint32_
 /* Returns true if the token may follow the answer and its drafted tokens; false also on an error.
  */
 bool grammar_answer_allows(struct grammar_answer *answer, uint32_t token);
-/* Returns grammar_run_shape after the answer and its drafted tokens; 0 after an error. */
+/* Returns a hash of the point of the constraint that the answer and its drafted tokens have reached
+ * (grammar_run_shape); 0 also after an error. */
 uint32_t grammar_answer_shape(struct grammar_answer *answer);
 
 /* Stores the mask of the tokens that may follow the answer and its drafted tokens, in the form of

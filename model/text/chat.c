@@ -326,28 +326,38 @@ static json_t *messages_convert(const struct form *form, const json_t *messages)
 
 static const char mark[] = "CONTINUE_FINAL_MESSAGE "; /* As in transformers, with a blank. */
 
-/* Adds the mark to the text of the last message. Returns false if it has none. */
-static bool mark_add(json_t *messages)
+static enum status no_memory(struct error *error)
+{
+    return error_set(error, ST_NO_MEMORY, "no memory to render the messages");
+}
+
+/* Adds the mark to the text of the last message. Returns ST_INVALID if the message has no text. */
+static enum status mark_add(json_t *messages, struct error *error)
 {
     json_t *message = json_array_get(messages, json_array_size(messages) - 1);
     json_t *content = json_object_get(message, "content");
     const char *key = "content";
     if (json_is_array(content)) { /* The caller's parts must not change. */
         content = json_deep_copy(content);
-        json_object_set_new(message, key, content);
+        if (json_object_set_new(message, key, content) != 0)
+            return no_memory(error);
         message = json_array_get(content, json_array_size(content) - 1);
         key = "text";
         content = json_object_get(message, key);
     }
+    if (!json_is_string(content))
+        return error_set(error, ST_INVALID,
+                         "continue_final_message: the last message has no text to continue");
     size_t bytes = json_string_length(content);
-    char *text = json_is_string(content) ? malloc(bytes + sizeof(mark)) : NULL;
+    char *text = malloc(bytes + sizeof(mark));
     if (text == NULL)
-        return false;
+        return no_memory(error);
     memcpy(text, json_string_value(content), bytes);
     memcpy(text + bytes, mark, sizeof(mark));
-    json_object_set_new(message, key, json_stringn_nocheck(text, bytes + sizeof(mark) - 1));
+    int failed =
+        json_object_set_new(message, key, json_stringn_nocheck(text, bytes + sizeof(mark) - 1));
     free(text);
-    return true;
+    return failed == 0 ? ST_OK : no_memory(error);
 }
 
 static bool is_blank(char c)
@@ -419,13 +429,13 @@ static enum status render(const struct chat_template *c, const struct form *form
 {
     struct template_output text = {0};
     if (messages == NULL)
-        return error_set(error, ST_NO_MEMORY, "no memory to render the messages");
-    if (request->continue_final_message && !mark_add(messages))
-        return error_set(error, ST_INVALID,
-                         "continue_final_message: the last message has no text to continue");
+        return no_memory(error);
+    enum status status = request->continue_final_message ? mark_add(messages, error) : ST_OK;
+    if (status != ST_OK)
+        return status;
     json_t *inputs = inputs_new(request, messages);
-    enum status status = template_render(form->template, inputs, c->settings, request->now,
-                                         &template_limits_default, &text, error);
+    status = template_render(form->template, inputs, c->settings, request->now,
+                             &template_limits_default, &text, error);
     json_decref(inputs);
     if (status == ST_OK)
         status = text_take(c, &text, out, error);

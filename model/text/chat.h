@@ -51,9 +51,9 @@ const char *chat_template_text(const struct chat_template *c, size_t *bytes_out)
 struct chat_text {
     char *text;   /* NUL-terminated. */
     size_t bytes; /* Bytes of `text` without the NUL. */
-    /* [content_count] ranges of `text` that come from strings of the request, except the usual
-     * roles, or that the template's escaping has added (template_output.inputs). In ascending
-     * order, without overlaps. */
+    /* [content_count] ranges of `text`, in ascending order, without overlaps. They hold two kinds
+     * of bytes: bytes from strings of the request (except the usual role names, such as "user"),
+     * and bytes that the template's escaping has added (template_output.inputs). */
     struct tokenizer_range *contents;
     size_t content_count;
     bool begins_with_bos; /* The template wrote the text of the token BOS first. */
@@ -62,8 +62,8 @@ struct chat_text {
 /* Renders the messages, within the limits template_limits_default, after these changes to a copy:
  * - If the template reads only texts, the text parts of a content are joined. If the template reads
  *   only parts, a text becomes a part.
- * - A content that is missing or null becomes "", except beside tool calls if the template takes
- *   calls without content.
+ * - A missing or null content becomes "". Exception: a message with tool calls stays without
+ *   content if the template accepts that.
  * - The role `developer` becomes `system` if the template does not have the word `developer`.
  * - Arguments of tool calls that are the text of a JSON object become the object; an empty text
  *   becomes an empty object. A tool's result without `name` gets the name of its call.

@@ -7,10 +7,11 @@
  *           ── PREFILL (copied_generation) ──► token machine ── KV, KV_READY ──► second machine
  *                                                            ── PREFILLED ──► gateway
  *
- * A copy has the full blocks of prompt and answer, or the first of these blocks if the second
- * machine lacks many; further copies then follow. Blocks that the second machine has are not sent
- * again. scheduler/checkpoint.h says when a copy is due. On the second machine the blocks are part
- * of the prefix cache: a request that needs memory may take them.
+ * A copy covers the full blocks of prompt and answer. If the second machine does not have many of
+ * these blocks yet, a copy covers only the first of them, and later copies cover the rest. Blocks
+ * that the second machine has are not sent again. scheduler/checkpoint.h says when a copy is due.
+ * On the second machine the blocks are part of the prefix cache: a request that needs memory may
+ * take them.
  *
  * A *pull* is a copy for a resumed request that waits in GATEWAY_REQUEST_PULLING: a machine that
  * still has KV of the request's prompt sends the KV to the request's prompt machine, which then

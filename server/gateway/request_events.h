@@ -7,7 +7,8 @@
 
 #include "server/gateway/history.h"
 
-/* Reports an event. The caller sets `kind`, resume_reason, token and transfer of *event. */
+/* Reports an event. The caller fills in only `kind`, resume_reason, token and transfer; the
+ * function reports a copy in which it sets the other fields from `r` and now_us. */
 void request_event_report(struct history *history, struct gateway_request *r, int64_t now_us,
                           const struct gateway_event *event);
 

@@ -17,7 +17,8 @@ struct page_histogram {
     double sum;                     /* Sum of all values. */
 };
 
-/* Returns the sum of a family's samples, with any labels, without NaN and infinity. */
+/* Returns the sum of all samples of the family, with any labels. NaN and infinite values are
+ * skipped. */
 double page_sum(const char *page, const char *family);
 
 /* Reads a histogram. `family` has no suffix such as "_bucket". If the family has several series

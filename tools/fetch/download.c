@@ -46,11 +46,11 @@ enum status fetch_url_name(const char *url, char out[FETCH_NAME_BYTES], struct e
     const char *host = strstr(url, "://");
     const char *path = host != NULL ? strchr(host + 3, '/') : NULL;
     size_t end = strcspn(url, "?#"), length = 0;
-    if (path == NULL || (size_t)(path - url) >= end)
+    while (path != NULL && end > (size_t)(path - url) && url[end - 1] == '/')
+        end--;
+    if (path == NULL || end <= (size_t)(path - url))
         return error_set(error, ST_INVALID, "%.200s: the URL has no file name: want one, or --name",
                          url);
-    while (end > 0 && url[end - 1] == '/')
-        end--;
     size_t begin = end;
     while (begin > 0 && url[begin - 1] != '/')
         begin--;

@@ -53,8 +53,8 @@ enum status fetch_download(const struct fetch_options *options, const struct fet
 /* Returns true if a file's name is plain: no slash, backslash, space or control character, no dot
  * at its beginning, and 1 to FETCH_NAME_BYTES - 33 bytes. */
 bool fetch_name_good(const char *name);
-/* Stores the last part of a URL's path, decoded. ST_INVALID: the URL has no path, or its last part
- * is not plain (fetch_name_good). */
+/* Stores the last part of a URL's path, decoded. ST_INVALID: nothing, or only slashes, follow the
+ * host; or the last part is not plain (fetch_name_good). */
 enum status fetch_url_name(const char *url, char out[FETCH_NAME_BYTES], struct error *error);
 /* Checks that the folder's disk has at least `bytes` plus 64 MiB free. ST_NO_RESOURCE: the disk has
  * less. ST_IO: the folder cannot be read. */

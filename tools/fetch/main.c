@@ -124,11 +124,11 @@ static enum status model_check(void *out, struct error *error)
     return ST_OK;
 }
 
-static void known_print(FILE *out)
+static void known_print(FILE *file)
 {
-    fprintf(out, "\nKnown names:\n");
+    fprintf(file, "\nKnown names:\n");
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-        fprintf(out, "  %-16s %s\n", known[i].name, known[i].file);
+        fprintf(file, "  %-16s %s\n", known[i].name, known[i].file);
 }
 
 static const struct option_table table = {

@@ -1,8 +1,9 @@
 /* plan_failures: computes what failures of machines cost a plan, and how much checkpoints of
  * answers (kv/checkpoint) help. For each cell with a plan, simulates the cell's best mix at
- * best_rate_per_s: without failures, with failures, and with failures and checkpoints. plan_main
- * calls this part on the main thread after the search. This part owns nothing and does not search:
- * the mixes are the best mixes for machines that do not fail. */
+ * best_rate_per_s in three modes: without failures, with failures, and with failures and
+ * checkpoints. Each mode with failures is simulated 8 times, with other times of failures.
+ * plan_main calls this part on the main thread after the search. This part owns nothing and does
+ * not search: the mixes are the best mixes for machines that do not fail. */
 #ifndef TOOLS_PLAN_FAILURES_H
 #define TOOLS_PLAN_FAILURES_H
 

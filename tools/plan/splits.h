@@ -1,7 +1,8 @@
 /* plan_splits: finds two layer splits for each kind of machine that has several devices: one split
  * for prompt machines and one for token machines. Each split is for a request with the median
  * lengths. struct plan_inputs owns the splits. `cleave plan` calls the functions on the main
- * thread, before and after the search. This part does not search: machine_split.h does. */
+ * thread: plan_splits_devices and plan_splits_find before it searches for mixes (search.h),
+ * plan_splits_done after that. machine_split.h computes each split. */
 #ifndef TOOLS_PLAN_SPLITS_H
 #define TOOLS_PLAN_SPLITS_H
 

@@ -10,7 +10,7 @@
 #define SIMULATE_MACHINES_MAX 32 /* Most values of --machines. */
 
 struct simulate_options {
-    int argc;           /* Number of `argv`; the caller sets argc and argv. */
+    int argc;           /* Number of entries in `argv`; the caller sets argc and argv. */
     char **argv;        /* [argc]: the arguments from the subcommand on. */
     const char *config; /* A file; NULL = the default config. */
     /* Exactly one of trace, reference and replay_log is set. */
@@ -20,11 +20,13 @@ struct simulate_options {
     const char *policy;     /* NULL = the config's policy. */
     const char *profile;    /* File of `cleave profile`; NULL = the config's profile. */
     const char *perf_model; /* File with a table of times (perf_model.csv). */
-    const char *model;      /* Name of the table's model; not NULL after the check. */
-    const char *rows_path;  /* File for a CSV row per request. */
-    const char *events;     /* File for the scheduler's events. */
-    const char *html;       /* File for a report. */
-    const char *plot;       /* File for a picture of the machines' use. */
+    /* Name of the model in perf_model.csv; if --model is missing, the option table's check sets
+     * "bloom-176b". */
+    const char *model;
+    const char *rows_path; /* File for a CSV row per request. */
+    const char *events;    /* File for the scheduler's events. */
+    const char *html;      /* File for a report. */
+    const char *plot;      /* File for a picture of the machines' use. */
     /* REFUSE = a wrong row of the trace ends the simulation; SKIP = the row is skipped. */
     enum { SIMULATE_BAD_ROW_REFUSE, SIMULATE_BAD_ROW_SKIP } on_bad_row;
     bool json;                    /* Print the results as JSON, and the tables to standard error. */

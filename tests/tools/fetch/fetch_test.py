@@ -214,6 +214,8 @@ def refused(base, to):
         fetch(f"{base}/whole/{name}", *where, want=1, part="no plain file name")
     fetch(f"{base}/whole/m.gguf", *where, "--name", "../m.gguf", want=2, part="want a plain file name")
     fetch(f"{base}", *where, want=1, part="no file name")
+    fetch(f"{base}//?a=/b", *where, want=1, part="no file name")
+    fetch("https://127.0.0.1:1/", "--to", to, want=1, part="no file name")
     fetch(f"{base}/whole/m.gguf", "--to", to, want=2, part="want https, or --sha256")
     fetch(f"{base}/whole/m.gguf", "--to", to, "--sha256", "12", want=2, part='--sha256 = "12": want 64')
     fetch("ftp://x/m.gguf", "--to", to, want=2, part='"ftp://x/m.gguf": want a URL')
