@@ -114,8 +114,8 @@ struct forward {
     uint32_t groups_max;        /* Layer groups for which lanes have sequences. */
     struct layer_groups groups; /* Layer groups of the last batch's KV. */
     uint32_t lane_count;
-    /* [lane_count] lanes. A batch uses either lanes[0] alone, which has the whole device, or some of
-     * lanes[1] and up, each of which has a part of the device. */
+    /* [lane_count] lanes. A batch uses either lanes[0] alone, which has the whole device, or some
+     * of lanes[1] and up, each of which has a part of the device. */
     struct forward_lane *lanes;
 };
 

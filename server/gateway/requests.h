@@ -93,8 +93,8 @@ void requests_lose(struct requests *q, struct gateway_request *r, const struct f
  * has ended, after the calls of requests_lose. */
 void requests_machine_down(struct requests *q, const struct fleet_machine *m);
 /* Handles a crash (blame.h) of a machine whose connection has ended. The requests `ids`, which the
- * machine computed when it crashed, become suspects or end with GATEWAY_BLAMED. The scheduler has at
- * most one suspect at a time. If it has another suspect, the new suspect is cancelled on its
+ * machine computed when it crashed, become suspects or end with GATEWAY_BLAMED. The scheduler has
+ * at most one suspect at a time. If it has another suspect, the new suspect is cancelled on its
  * machines and waits in GATEWAY_REQUEST_SUSPECTED. crashes_max: see blame_crash_add. crash_text:
  * for the log and the clients. */
 void requests_crash_handle(struct requests *q, const struct fleet_machine *m, const uint64_t *ids,

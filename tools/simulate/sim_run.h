@@ -43,8 +43,10 @@ struct sim_run_options {
 };
 
 struct sim_host_totals {
-    double busy_s;          /* Time with a batch in flight, without batches that a failure ended. */
-    double prompt_busy_s;   /* The part of busy_s in which the latest batch has prompt tokens. */
+    /* Time with a batch in flight. Batches that a failure ended do not count. */
+    double busy_s;
+    /* The part of busy_s in which the batch that began last has prompt tokens. */
+    double prompt_busy_s;
     uint64_t prompt_tokens; /* Prompt tokens that the machine computed. */
     uint64_t output_tokens; /* Tokens that the machine generated. */
     uint32_t failures;
