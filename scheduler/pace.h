@@ -54,7 +54,8 @@ int64_t sched_pace_share_us(const struct sched_pace_targets *targets, double pro
 void sched_pace_batch_add(struct sched_pace *pace, uint32_t decodes, uint32_t prompt_tokens,
                           uint64_t batch_us);
 
-/* Records, when a batch begins, the tokens of the open prompts; 0 = no prompt is open. */
+/* Records the tokens of the open prompts; 0 = no prompt is open. Called each time the machine looks
+ * for its next batch, even if no batch begins. */
 void sched_pace_open_add(struct sched_pace *pace, uint64_t tokens, int64_t now_us);
 
 /* Returns the most prompt tokens for a batch that also decodes: about as many as the machine

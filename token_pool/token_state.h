@@ -70,8 +70,9 @@ struct token_request {
     struct sched_draft draft;
     struct sched_draft_trust draft_trust; /* How often the request's drafts were right. */
     draft_seat draft_seat; /* DRAFT_SEAT_NONE = the request has no drafts of the draft model. */
-    /* Position in the context of the first token that the draft model computes. 0, except for a
-     * draft layer: no final vector is missing from this position on. */
+    /* Position in the context of the first token that the draft model computes. 0, unless a draft
+     * layer has lost final vectors; then the first position from which on the layer has all final
+     * vectors. */
     uint32_t draft_first;
     struct draft_finals draft_finals; /* For a draft layer; closed = no vectors are kept. */
     bool draft_decided;               /* draft_wanted_count is decided for the next step. */
@@ -124,20 +125,21 @@ struct token_pool {
     uint32_t state_counts[TOKEN_STATE_COUNT]; /* Number of slots in each state. */
     struct message_stats stats;               /* Only the counters are used. */
     struct draft_seats *draft_seats;          /* NULL = there is no draft model. */
-    struct sched_draft_trust draft_trust;     /* The draft model's drafts for all answers. */
-    struct message_buffer tokens_message;     /* The TOKENS message that is being encoded. */
+    /* How often the draft model's drafts were right, over all answers. */
+    struct sched_draft_trust draft_trust;
+    struct message_buffer tokens_message; /* The TOKENS message that is being encoded. */
     uint32_t writer_count, writer_capacity;
     struct token_writer *writers;
     uint64_t links_begun; /* Number of links (token_pool_writer_up) that have begun. */
-    /* A writer could not be recorded for lack of memory. After that, only quarantines of requests
-     * with `local` end. */
+    /* A writer could not be recorded for lack of memory. After that, a quarantine ends only if the
+     * request's prompt machine is this machine (`local`). */
     bool writers_unknown;
     /* Number of unconfirmed requests so far. Request n, from 0, is in unconfirmed[n %
      * TOKEN_UNCONFIRMED_MAX]. */
     uint32_t unconfirmed_count;
     struct token_unconfirmed unconfirmed[TOKEN_UNCONFIRMED_MAX];
-    /* [layer groups × spans of the longest context]: token_await.blocks of the latest
-     * token_await. */
+    /* [layer groups × spans of the longest context] memory to which the field `blocks` of the
+     * latest struct token_await points. */
     kv_block_id *awaited_blocks;
     uint32_t outgoing_count; /* Number of tokens that token_pool_tokens_send will send. */
     struct token_outgoing outgoing[LIMIT_BATCH_SEQUENCES];

@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <string.h>
 
-/* State of a tier. NONE: the machine has no tier of this kind. BROKEN: the tier is not used now,
- * because it has failed. WORKS: the tier is used. */
+/* State of a tier. NONE: the machine has no tier of this kind. BROKEN: the tier cannot be used now:
+ * it is not open yet, it cannot be reached, or it is off. WORKS: the tier is used. */
 enum message_tier_state { MESSAGE_TIER_NONE, MESSAGE_TIER_BROKEN, MESSAGE_TIER_WORKS };
 
 /* The state of a tier, then its counters and gauges, which TIER_COUNTERS of common/counters.h

@@ -328,8 +328,8 @@ static inline ivec v_dot_pairs(ivec sum, ivec a, ivec b)
     return sum;
 }
 
-/* Prefetches a cache line into the L1 cache. Always inlined, because gcc removes calls of other
- * functions that only prefetch. */
+/* Prefetches a cache line into the L1 cache. Always inlined: gcc removes the call of a function
+ * that only prefetches, unless the function is inlined. */
 static inline __attribute__((always_inline)) void v_prefetch(const void *p)
 {
     __builtin_prefetch(p, 0, 3);

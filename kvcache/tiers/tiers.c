@@ -179,16 +179,16 @@ static void names_make(const struct tier *t, struct tier_job *job)
 {
     const struct tiers_options *options = &t->tiers->options;
     tier_names_make(&options->identity, key_of(t), job->salt, job->tokens,
-                    options->arena.block_tokens, job->end, job->names);
+                    options->arena.block_tokens, job->end, job->record_names);
     for (uint32_t group = 1; group < layer_groups_count(groups_of(t)); group++)
         for (uint32_t span = 0; span < job->end; span++)
-            job->names[(size_t)group * job->end + span] =
-                tier_name_of_group(&job->names[span], group);
+            job->record_names[(size_t)group * job->end + span] =
+                tier_name_of_group(&job->record_names[span], group);
 }
 
 static const struct digest *name_of(const struct tier_job *job, uint32_t group, uint32_t span)
 {
-    return &job->names[(size_t)group * job->end + span];
+    return &job->record_names[(size_t)group * job->end + span];
 }
 
 /* Returns true if the job concerns the record of the span in the group. */
@@ -506,8 +506,8 @@ enum status tiers_open(const struct tiers_options *options, struct tiers **out, 
 
 static void job_end(struct tier_job *job)
 {
-    free(job->names);
-    job->names = NULL;
+    free(job->record_names);
+    job->record_names = NULL;
     job->ended(job->self, job);
 }
 
@@ -602,9 +602,9 @@ bool tiers_submit(struct tiers *tiers, struct tier_job *job)
 {
     struct tier *t = &tiers->tiers[job->tier];
     assert(job->first < job->end && job->tier < tiers->options.count);
-    job->names = calloc((size_t)layer_groups_count(&tiers->options.arena.groups) * job->end,
-                        sizeof(job->names[0]));
-    if (job->names == NULL)
+    job->record_names = calloc((size_t)layer_groups_count(&tiers->options.arena.groups) * job->end,
+                               sizeof(job->record_names[0]));
+    if (job->record_names == NULL)
         return false;
     job->count = job->written = job->dropped = job->damaged = job->at = 0;
     job->begun = false;
@@ -621,8 +621,8 @@ bool tiers_submit(struct tiers *tiers, struct tier_job *job)
     }
     pthread_mutex_unlock(&t->mutex);
     if (!taken) {
-        free(job->names);
-        job->names = NULL;
+        free(job->record_names);
+        job->record_names = NULL;
     }
     return taken;
 }

@@ -60,8 +60,8 @@ struct tier_job {
 
     /* Used by tiers.c. */
     struct tier_job *next;
-    struct digest *names; /* [groups][end] */
-    bool begun;           /* TIER_STORE: the names are made, and `at` is the next span. */
+    struct digest *record_names; /* [groups][end]: names of the records (tier_record.h). */
+    bool begun;                  /* TIER_STORE: the names are made, and `at` is the next span. */
     uint32_t at;
     /* TIER_STORE: in each layer group, the records before this span were stored earlier. */
     uint32_t stored[LAYER_GROUPS_MAX];

@@ -326,7 +326,7 @@ static void job_run(struct engine *engine, struct engine_job *job)
     struct forward_batch batch = {
         .token_ids = job->token_ids,
         .activations = job->activations,
-        .finals = job->finals,
+        .draft_final_vectors = job->finals,
         .batch = job->batch,
         .logits_rows = rows,
         .logits_count = count,

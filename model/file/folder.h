@@ -65,8 +65,8 @@ size_t folder_tensor_count(const struct folder *f);
 /* Returns tensor `index`, counted from 0: first the tensors of the files in the order of the
  * tensors' names, then the added tensors. NULL = there are fewer tensors. */
 const struct mapped_tensor *folder_tensor_at(const struct folder *f, size_t index);
-/* Returns the tensor with this name: an added tensor, or a tensor of the files whose elements are
- * not integers; NULL = none. After folder_tensor_add, requires folder_tensors_sort. */
+/* Returns the tensor with this name: an added tensor, or a tensor of the files whose type is not
+ * an integer type; NULL = none. After folder_tensor_add, requires folder_tensors_sort. */
 const struct mapped_tensor *folder_tensor_find(const struct folder *f, const char *name);
 /* Returns the tensor of the files that has this name, of any type; NULL = none. */
 const struct mapped_tensor *folder_tensor_find_any(const struct folder *f, const char *name);
@@ -76,7 +76,7 @@ const struct mapped_tensor *folder_tensor_find_any(const struct folder *f, const
 enum status folder_tensor_add(struct folder *f, const char *name,
                               const struct mapped_tensor *tensor, struct error *error);
 /* Sorts the added tensors by name. Returns ST_INVALID if two added tensors have equal names, or if
- * a tensor of the files has the name of an added tensor and elements that are not integers. */
+ * an added tensor has the same name as a tensor of the files whose type is not an integer type. */
 enum status folder_tensors_sort(struct folder *f, struct error *error);
 
 /* Returns a digest of the files (content_hash.h). `f` owns the digest. */

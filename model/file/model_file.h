@@ -21,8 +21,8 @@ struct vocabulary;
  * the errors of gguf_open, folder_open and quantization_read; also ST_INVALID if config.json's
  * tie_word_embeddings is not a boolean, or is false in a folder without a tensor lm_head.weight. */
 enum status model_file_open(const char *path, struct model_file **out, struct error *error);
-/* Opens a GGUF file in memory (fuzzing, tests). Errors call the file `name`. Requires that `data`
- * is aligned to 16 bytes and stays unchanged until model_file_close. Returns the errors of
+/* Opens a GGUF file in memory (fuzzing, tests). Errors name the file as `name`. Requires that
+ * `data` is aligned to 16 bytes and stays unchanged until model_file_close. Returns the errors of
  * model_file_open. */
 enum status model_file_open_memory(const void *data, size_t bytes, const char *name,
                                    struct model_file **out, struct error *error);

@@ -91,7 +91,7 @@ static void row_add(const struct row_norm *norm, uint32_t count, int64_t *sum)
 
 void forward_pool(struct forward *f, uint32_t first_row, uint32_t count, int64_t *sum)
 {
-    assert(first_row + count <= f->scored_rows);
+    assert(first_row + count <= f->complete_rows);
     for (uint32_t i = 0; i < count; i++) {
         const struct row_norm norm = norm_begin(f, row_find(f, first_row + i));
         row_add(&norm, f->m->hyper.hidden, sum);

@@ -32,7 +32,7 @@ static void check_batch(const struct forward *f, const struct forward_batch *b,
     }
     assert(row == b->batch.row_count);
     assert(forward_stage_is_whole(f->m) || b->activations != NULL);
-    assert(f->m->draft.token == NULL || b->finals != NULL);
+    assert(f->m->draft.token == NULL || b->draft_final_vectors != NULL);
     for (uint32_t i = 0; i < row && model_has_first(f->m); i++)
         assert(b->token_ids[i] < h->vocab);
     for (uint32_t i = 0; i < b->logits_count; i++)
@@ -326,9 +326,9 @@ bool forward_run(struct forward *f, const struct forward_batch *batch, const str
     f->token_ids = !model_has_first(m)   ? NULL
                    : forward_in_group(f) ? forward_group_ids(f, batch)
                                          : batch->token_ids;
-    f->finals = batch->finals;
+    f->draft_final_vectors = batch->draft_final_vectors;
     f->logits_stay = batch->logits_stay;
-    f->scored_rows = batch->all_rows && model_has_last(m) ? rows : 0;
+    f->complete_rows = batch->all_rows && model_has_last(m) ? rows : 0;
     *logits_out = NULL;
     struct pass pass = {.f = f, .batch = batch};
     pass.tail = model_has_last(m) && !batch->all_rows && batch->logits_count < rows;
@@ -352,7 +352,7 @@ void forward_logits(struct forward *f, const uint32_t *rows, uint32_t count,
 {
     assert(count > 0 && count <= f->logits_max);
     for (uint32_t i = 0; i < count; i++)
-        assert(rows[i] < f->scored_rows);
+        assert(rows[i] < f->complete_rows);
     forward_vocabulary(f, &f->lanes[0], f->residual, rows, count, f->logits);
     logits_take(f, count, logits_out);
 }

@@ -124,7 +124,7 @@ static void draft_input(struct forward *f, const struct forward_lane *lane, floa
     const struct model_draft *w = &f->m->draft;
     const struct compute_ops *ops = f->m->ops;
     const size_t hidden = f->m->hyper.hidden;
-    const float *finals = f->finals + lane->first_row * hidden, *bias = NULL;
+    const float *finals = f->draft_final_vectors + lane->first_row * hidden, *bias = NULL;
     const struct compute_matrix *token = w->token;
     for (uint32_t first = 0, count; first < lane->batch.row_count; first += count) {
         count = slab_at(lane, first, lane->batch.row_count);

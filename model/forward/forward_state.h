@@ -30,8 +30,8 @@ struct forward_lane {
     uint32_t slab_rows;      /* Most rows of a slab. */
     /* k, v, gate and up share memory with other arrays (lay_all in forward_open.c). */
     float *k; /* [slab_rows × kv width] K of a slab, until K is written to the cache. */
-    /* [slab_rows × kv width] V of a slab, until V is written to the cache. With latent attention,
-     * the `rank` values of the latent vectors. */
+    /* [slab_rows × kv width] V of a slab, until V is written to the cache. With latent attention:
+     * the latent vectors, each of hyper.latent.rank numbers. */
     float *v;
     /* [slab_rows × forward_raw_width] queries before compute_latent_ops.absorb. Only with latent
      * attention. */
@@ -55,9 +55,9 @@ struct forward_lane {
     /* [groups_max - 1][rows_max] the lane's sequences with the block tables of layer groups 1, 2,
      * and so on. NULL = the model has one layer group. */
     struct compute_sequence *group_sequences;
+    uint32_t *tail_rows; /* [logits_max] the lane's rows whose logits are wanted. */
     struct compute_sequence *tail_sequences; /* [logits_max] sequences of tail_rows. */
     struct compute_sequence *part_sequences; /* [slab_rows] sequences of a slab. */
-    uint32_t *tail_rows; /* [logits_max] the lane's rows whose logits are wanted. */
 
     /* The fields below are the state of the current batch. */
     uint32_t first_row;         /* Number of the lane's first row in the batch. */
@@ -95,22 +95,27 @@ struct forward {
     /* [rows_max] token ids as row numbers of the rank's slice of the embedding; NULL = the stage
      * has one rank. */
     uint32_t *slice_ids;
-    uint32_t vocab_counts[MODEL_RANKS_MAX]; /* vocab_count of each of several ranks. */
+    /* shard.vocab_count of each rank; not used if the stage has one rank. */
+    uint32_t vocab_counts[MODEL_RANKS_MAX];
     /* Token ids of the last batch: the caller's, or slice_ids; NULL = no first layer. */
     const uint32_t *token_ids;
-    const float *finals; /* forward_batch.finals of the last batch. */
+    /* forward_batch.draft_final_vectors of the last batch. */
+    const float *draft_final_vectors;
     /* Copy of the logits for the host; NULL = the host reads the device's memory, or there are no
      * logits. */
     float *host_logits;
     /* Copies for the host. host_norm: [2 × hidden] weights and biases of the last norm. host_row:
      * [hidden] a row. NULL = the host reads the device's memory, or there is no last layer. */
     float *host_norm, *host_row;
-    bool logits_stay;           /* forward_batch.logits_stay of the last batch. */
-    uint32_t scored_rows;       /* Rows that forward_logits and forward_pool may use. */
+    bool logits_stay; /* forward_batch.logits_stay of the last batch. */
+    /* Number of rows of the last batch, from row 0, for which forward_logits and forward_pool may
+     * be called; 0 = the batch did not set all_rows, or the stage does not have the last layer. */
+    uint32_t complete_rows;
     uint32_t groups_max;        /* Layer groups for which lanes have sequences. */
     struct layer_groups groups; /* Layer groups of the last batch's KV. */
     uint32_t lane_count;
-    /* [lane_count] lanes. A batch uses lanes[0], which has the whole device, or other lanes. */
+    /* [lane_count] lanes. A batch uses either lanes[0] alone, which has the whole device, or some
+     * of lanes[1] and up, each of which has a part of the device. */
     struct forward_lane *lanes;
 };
 
@@ -180,7 +185,8 @@ struct compute_batch forward_batch_rows(const struct compute_batch *batch, uint3
 /* Fills in lane->group_sequences from lane->batch. */
 void forward_lane_groups(const struct forward *f, struct forward_lane *lane);
 /* Writes the embeddings of the lane's tokens to the residual stream. In a draft layer, writes the
- * result of struct model_draft instead. */
+ * layer's input instead, which the matrices of struct model_draft compute from the embedding and
+ * the final vector (forward_batch.draft_final_vectors). */
 void forward_lane_embed(struct forward *f, const struct forward_lane *lane);
 /* Computes the rotated queries of the lane's rows into f->q, and writes K and V of the rows to the
  * cache. */

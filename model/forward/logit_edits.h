@@ -1,7 +1,7 @@
 /* logit_edits: the part of a request's sampling rules that changes logits before a token is drawn.
  * The edits depend on the request's rules and tokens, and not on earlier calls. A machine's engine
- * calls the functions. Only one thread at a time may use a struct logit_editor. This part draws no
- * tokens (sampler.h).
+ * calls the functions; machine/ calls logit_edits_wanted, too. Only one thread at a time may use a
+ * struct logit_editor. This part draws no tokens (sampler.h).
  *
  * The sampling rules are applied in this order. This part does steps 1 and 2:
  *   1. Tokens that are not allowed are excluded. If the answer ends with all tokens of a forbidden

@@ -28,7 +28,7 @@ struct model_options {
     uint32_t rank, rank_count;
     /* true: load the first draft layer (model_hyper.draft_layers), as a model of one layer. The
      * fields first_layer to rank_count then refer to the model of one layer, whose batches need
-     * forward_batch.finals. */
+     * forward_batch.draft_final_vectors. */
     bool draft_layer;
     /* Longest context; 0 = model_hyper.context_tokens. A number above LIMIT_CONTEXT_TOKENS counts
      * as LIMIT_CONTEXT_TOKENS. */
@@ -93,7 +93,7 @@ struct forward_batch {
     /* [batch.row_count × hidden] in memory of the host: for each row, the final vector
      * (forward_final_vector) from which the row's token was drawn. Used only by a draft layer, on a
      * CPU. */
-    const float *finals;
+    const float *draft_final_vectors;
     struct compute_batch batch; /* Rows, their sequences and block tables. */
     /* [logits_count] numbers of the rows whose logits are wanted, in ascending order. */
     const uint32_t *logits_rows;

@@ -1,7 +1,7 @@
 /* internal: what the files of model/grammar/ share: the parsers of the kinds of constraints, struct
  * grammar with its runs, and the cached masks. The parsers run on the thread that compiles a
  * constraint, the functions of masks on the thread that uses the grammar. grammar.h is the
- * interface for other parts. */
+ * interface for other parts. The functions here draw no tokens, and know no requests. */
 #ifndef MODEL_GRAMMAR_INTERNAL_H
 #define MODEL_GRAMMAR_INTERNAL_H
 
@@ -12,8 +12,9 @@
 
 /* ---- parsers, which record errors in the builder ---- */
 
-/* Returns a fragment for the texts that a regular expression matches. The expression is `text`, of
- * `bytes` bytes; the fragment has the texts in `spelling`. search: true = the expression may match
+/* Returns a fragment for the texts that a regular expression matches. The expression is the
+ * `bytes` bytes at `text`. `spelling` says how the fragment writes the matched characters: as
+ * UTF-8, or escaped as in a JSON string. search: true = the expression may match
  * any part of a text, as in JSON schemas, unless the expression has anchors; false = the expression
  * must match the whole text. Error texts begin with `place`. */
 struct fragment regex_parse(struct builder *b, const char *text, size_t bytes,
@@ -42,8 +43,9 @@ bool grammar_utf8_read(const char **at, const char *end, uint32_t *out);
 
 /* ---- masks ---- */
 
-/* An entry of the cache of masks: the tokens that may follow a set of places (stepper.h) with a
- * common stack, as far as the tokens do not depend on the stack. */
+/* An entry of the cache of masks, for a set of places (stepper.h) that have the same stack. The
+ * entry has the tokens that are allowed whatever that stack is. `branches` leads to the tokens for
+ * which the stack decides. */
 struct mask_entry {
     uint32_t state;       /* The stepper's state of these places, with the stack STACK_OPEN. */
     uint32_t token_count; /* Allowed tokens that do not go beyond the end of the innermost call. */

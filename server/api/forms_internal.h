@@ -1,7 +1,7 @@
 /* forms_internal: the state of converting one body, the two converters (form_responses.c and
  * form_messages.c), and the functions of forms.c that the converters call. The functions run on the
  * thread that calls api_form_convert. Functions that return bool return false, with form->error
- * filled, on failure. They write no answers. */
+ * filled, on failure. The functions of this header write no answers. */
 #ifndef SERVER_API_FORMS_INTERNAL_H
 #define SERVER_API_FORMS_INTERNAL_H
 
@@ -23,7 +23,7 @@ struct form {
 /* Most messages, parts, calls and tools of a body. */
 #define FORM_ITEMS_MAX 65536
 
-/* Both functions convert the fields of the form's own table (api_form_fields) to fields of
+/* Each function converts the fields that are in the table of its API (api_form_fields) to fields of
  * form->chat. */
 bool form_responses_convert(struct form *form);
 bool form_messages_convert(struct form *form);

@@ -139,8 +139,8 @@ struct fleet_machine {
     uint32_t copies_sending; /* Copies and pulls (checkpoints.h) for which the machine sends KV. */
     uint32_t crashes;        /* Crashes of its local process (gateway_machine_crashed). */
     char crash_reason[160];  /* Text of the latest crash; empty = none. */
-    /* "PEER: WHY" of the latest failure of a link from this machine. Empty = no failure is known
-     * since a link from this machine last came up or the machine's connection ended. */
+    /* "PEER: WHY" of the latest failure of a link from this machine; empty = none. Cleared when a
+     * link from this machine comes up, and when the machine's connection ends. */
     char link_down_reason[320];
 };
 

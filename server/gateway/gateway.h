@@ -51,8 +51,9 @@ void gateway_close(struct gateway *g);
 enum status gateway_cluster_keys_set(struct gateway *g, const struct secret_keys *keys,
                                      struct error *error);
 
-/* Begins to use a machine that was added to the fleet. version: the model version of a local
- * machine; 0 = the model that the machine reports decides. */
+/* Begins to use a machine that was added to the fleet. version: the machine's model version. 0 =
+ * the version follows from the model that the machine reports when it connects (for machines that
+ * this gateway does not start). */
 void gateway_machine_add(struct gateway *g, struct fleet_machine *machine, uint32_t version);
 
 /* Sets a machine's address and drops its connection. The gateway connects to the address, and
@@ -122,16 +123,16 @@ void gateway_version_close(struct gateway *g, uint32_t version);
 void gateway_version_health_text(const struct gateway *g, uint32_t version, char *out,
                                  size_t capacity);
 
-/* The share of a gateway in the limits of the API keys, which the gateways on common machines
- * divide. */
+/* Gateways that are connected to the same machines divide the limits of the API keys. This is one
+ * gateway's share. */
 struct gateway_share {
     uint32_t gateways; /* Number of gateways that divide the limits, ≥ 1. */
     uint32_t rank;     /* Number of these gateways with a lower name; less than `gateways`. */
 };
 
 /* Returns this gateway's share, by the OTHERS messages of the machines. The share becomes smaller
- * at once, and larger only after GATEWAY_SHARE_HOLD_US, because a gateway that has gone may
- * return with its requests. */
+ * at once, and larger only after GATEWAY_SHARE_HOLD_US, because a gateway whose connections have
+ * ended may connect again with its requests. */
 #define GATEWAY_SHARE_HOLD_US 5000000
 struct gateway_share gateway_share(struct gateway *g);
 

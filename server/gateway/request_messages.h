@@ -7,7 +7,7 @@
 
 #include "server/gateway/table.h"
 
-/* Returns the id and the generation of the request, by which messages name it. */
+/* Returns the id and the generation of the request: messages name a request by both numbers. */
 struct message_request request_attempt(const struct gateway_request *r);
 
 /* Returns the most tokens that are still to be generated. */

@@ -66,8 +66,10 @@ struct gateway_request *requests_arrived_take(struct requests *q);
 void requests_route(struct requests *q, struct gateway_request *r,
                     struct fleet_machine *prompt_machine, struct fleet_machine *token_machine,
                     bool prefix_cache);
-/* Sets the request's machines, and moves the request to GATEWAY_REQUEST_PULLING until
- * requests_pull_end. Sends nothing. source: has the KV of the prompt's first `tokens` tokens. */
+/* Begins a pull: the copy of KV to the prompt machine of a resumed request (checkpoints.h, which
+ * makes the copy). Sets the request's machines, and moves the request to GATEWAY_REQUEST_PULLING
+ * until requests_pull_end. Sends nothing. source: has the KV of the prompt's first `tokens`
+ * tokens. */
 void requests_pull_begin(struct requests *q, struct gateway_request *r,
                          struct fleet_machine *prompt_machine, struct fleet_machine *token_machine,
                          struct fleet_machine *source, uint32_t tokens);
@@ -91,9 +93,10 @@ void requests_lose(struct requests *q, struct gateway_request *r, const struct f
  * has ended, after the calls of requests_lose. */
 void requests_machine_down(struct requests *q, const struct fleet_machine *m);
 /* Handles a crash (blame.h) of a machine whose connection has ended. The requests `ids`, which the
- * machine computed when it crashed, become suspects or end with GATEWAY_BLAMED. While the scheduler
- * knows another suspect, a new suspect is taken back from its machines. crashes_max: see
- * blame_crash_add. crash_text: for the log and the clients. */
+ * machine computed when it crashed, become suspects or end with GATEWAY_BLAMED. The scheduler has
+ * at most one suspect at a time. If it has another suspect, the new suspect is cancelled on its
+ * machines and waits in GATEWAY_REQUEST_SUSPECTED. crashes_max: see blame_crash_add. crash_text:
+ * for the log and the clients. */
 void requests_crash_handle(struct requests *q, const struct fleet_machine *m, const uint64_t *ids,
                            uint32_t id_count, uint32_t crashes_max, const char *crash_text);
 /* Begins a hand-over: cancels the request on its machines, and resumes the request. */
@@ -117,7 +120,9 @@ struct gateway_request *requests_next(struct requests *q, const struct gateway_r
 struct requests_counts {
     uint32_t open;         /* Open requests (table.h). */
     uint32_t prompts_sent; /* Requests for which request_prompt_is_sent is true. */
-    uint64_t resumed;      /* Resumptions with GATEWAY_RESUME_FAILED so far. */
+    /* Number of resumptions so far that were caused by a loss (GATEWAY_RESUME_FAILED), not by a
+     * preemption or a hand-over. */
+    uint64_t resumed;
 };
 struct requests_counts requests_counts(const struct requests *q);
 

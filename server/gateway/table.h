@@ -1,8 +1,8 @@
 /* gateway_table: the gateway's table of open requests: their slots, ids and states, and for each
  * state the list of its requests. A request is open from gateway_submit until its slot is freed; an
  * ended request whose `ended` was not called yet is open, too. requests.c owns the table and calls
- * the functions on the gateway's event loop thread; other files of server/gateway/ read and write
- * fields of requests. The table sends no messages. */
+ * the functions; other files of server/gateway/ call request_slot, and read and write fields of
+ * requests. All calls are on the gateway's event loop thread. The table sends no messages. */
 #ifndef SERVER_GATEWAY_TABLE_H
 #define SERVER_GATEWAY_TABLE_H
 
@@ -24,8 +24,8 @@
  * Further transitions:
  *   SCHEDULED, PULLING, RESERVING, PREFILLING, PREFILLED, DOUBTED -> ARRIVING
  *   RESERVING, PREFILLING, PREFILLED -> DOUBTED
- *   any other state -> ENDING
- *   any other state -> FREE */
+ *   every state except ENDING -> ENDING
+ *   every state except FREE -> FREE */
 enum gateway_request_state {
     GATEWAY_REQUEST_FREE,       /* No request uses the slot. */
     GATEWAY_REQUEST_ARRIVING,   /* Waits to be given to the scheduler. */

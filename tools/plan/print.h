@@ -1,6 +1,8 @@
 /* plan_print: the output of `cleave plan`: the plans as a table and as JSON (print.c), as an HTML
  * report (html.c), and as the config of a cluster (config.c). plan_main calls the functions on the
- * main thread, after the search. The functions own nothing and do not search. */
+ * main thread, after the search. The functions own nothing and do not search.
+ *
+ * A cell is one search: two kinds of machines and one fixed amount (struct plan_cell). */
 #ifndef TOOLS_PLAN_PRINT_H
 #define TOOLS_PLAN_PRINT_H
 
@@ -15,8 +17,9 @@ void plan_print(const struct plan_search *search, FILE *out);
 /* Returns all cells and plans as JSON, a new reference for the caller; NULL = out of memory. */
 json_t *plan_json(const struct plan_search *search);
 
-/* Returns the cell with the best plan among the cells of the first budget; among equally good
- * plans, the first. NULL = none of these cells has a plan. */
+/* Returns the cell with the best plan among the cells with the first fixed amount of the command
+ * line (such as cost=100); among equally good plans, the first. NULL = none of these cells has a
+ * plan. */
 const struct plan_cell *plan_best_cell(const struct plan_search *search);
 
 /* Writes a config (docs/configuration.md) with the machines of the cell's plan and with those
@@ -29,8 +32,9 @@ enum status plan_config_write(const struct plan_search *search, const struct pla
 
 /* Writes a report with the command line (argc, argv), the table, pictures and the data. The
  * pictures show the plans (picture.h), and how the machines of plan_best_cell are used over time.
- * For the pictures, the best mixes are simulated again. Without gnuplot, the report has a sentence
- * in place of each picture, and standard error gets a warning for each. Errors name the file. */
+ * To draw the pictures, the function simulates the machines of each cell's plan again. Without
+ * gnuplot, the report has a sentence in place of each picture, and standard error gets a warning
+ * for each. Errors name the file. */
 enum status plan_html_write(const struct plan_search *search, int argc, char **argv,
                             const char *path, struct error *error);
 

@@ -13,7 +13,7 @@
 
 struct workplace { /* Memory of one run, too large for a stack. */
     struct config config;
-    struct sim_hosts hosts;
+    struct sim_machines hosts;
     struct sim_report report;
     struct sim_run_totals totals;
 };
@@ -31,7 +31,7 @@ enum status plan_profile_device(const struct profile *profile, const struct hard
         return error_set(error, ST_INVALID,
                          "hardware %s: its times are in a table: want --table instead of --profile",
                          hardware->name);
-    *out = sim_hosts_device(profile, hardware, error);
+    *out = sim_machines_device(profile, hardware, error);
     if (*out != NULL)
         return ST_OK;
     error_prefix(error, "hardware %s", hardware->name);
@@ -60,8 +60,9 @@ static enum status machines_add(struct workplace *w, const struct plan_inputs *i
     enum pool pool = tokens ? POOL_TOKEN : mix->token_count > 0 ? POOL_PROMPT : POOL_MIXED;
     if (count == 0)
         return ST_OK;
-    enum status status = sim_hosts_add_kind(&w->hosts, count, pool, &kind->hardware,
-                                            plan_mix_split(inputs, mix, tokens), &w->config, error);
+    enum status status =
+        sim_machines_add_kind(&w->hosts, count, pool, &kind->hardware,
+                              plan_mix_split(inputs, mix, tokens), &w->config, error);
     if (status != ST_OK)
         error_prefix(error, "%s", kind->path);
     return status;
@@ -73,7 +74,7 @@ static enum status run(struct workplace *w, const struct plan_inputs *inputs,
                        struct error *error)
 {
     struct sim_trace trace;
-    struct sim_run_options options = {.hosts = &w->hosts,
+    struct sim_run_options options = {.machines = &w->hosts,
                                       .config = &w->config,
                                       .message_s = MESSAGE_S,
                                       .cores = inputs->cores,
@@ -92,7 +93,7 @@ static enum status run(struct workplace *w, const struct plan_inputs *inputs,
         status = machines_add(w, inputs, mix, true, error);
     if (status != ST_OK)
         return status;
-    w->hosts.context_tokens = sim_hosts_context_tokens(&w->hosts, &w->config);
+    w->hosts.context_tokens = sim_machines_context_tokens(&w->hosts, &w->config);
     plan_requests_at(&inputs->requests, rate_per_s, &trace);
     return sim_run(&options, &trace, &w->report, &w->totals, error);
 }
@@ -139,7 +140,7 @@ enum status plan_profile_goodput(const struct plan_inputs *inputs, const struct 
         status = run(w, inputs, mix, rate_per_s, failures, NULL, error);
     out->good += w->report.good;
     for (uint32_t i = 0; i < w->hosts.count; i++)
-        out->failures += w->totals.hosts[i].failures;
+        out->failures += w->totals.machines[i].failures;
     out->affected += w->report.affected;
     out->recomputed_tokens += w->report.recomputed_tokens;
     out->copied_bytes += w->totals.copied_bytes;

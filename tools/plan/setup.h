@@ -23,7 +23,8 @@ struct plan_setup {
 
 /* Reads the files that the options name and fills *setup. *setup points into itself and into the
  * options: *setup must not be moved, and the options must outlive *setup. The text of an error
- * names the option or the file. Call plan_setup_done also after an error. */
+ * names the option or the file, except if memory runs out. Call plan_setup_done also after an
+ * error. */
 enum status plan_setup_read(const struct plan_options *options, struct plan_setup *setup,
                             struct error *error);
 void plan_setup_done(struct plan_setup *setup);

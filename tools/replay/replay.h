@@ -7,8 +7,8 @@
 #define TOOLS_REPLAY_REPLAY_H
 
 /* Runs the subcommand; argv[0] is its name. Returns the exit status: 0 = all requests are done, and
- * no answer reports other token counts than wanted; 1 = another result, or the replay failed;
- * 2 = wrong options; 130 = interrupted by SIGINT (Ctrl-C) or SIGTERM. */
+ * all token counts that answers report are the wanted counts; 1 = another result, or the replay
+ * failed; 2 = wrong options; 130 = interrupted by SIGINT (Ctrl-C) or SIGTERM. */
 int replay_main(int argc, char **argv);
 
 #endif

@@ -175,36 +175,37 @@ static enum status machine_fill(const struct profile *profile, const struct conf
     return out->kv_tokens > 0 ? ST_OK : error_set(error, ST_INVALID, "no KV memory");
 }
 
-static enum status machine_read(struct sim_hosts *hosts, const struct config *config,
+static enum status machine_read(struct sim_machines *machines, const struct config *config,
                                 const struct config_machine *machine, struct error *error)
 {
-    struct sim_machine_facts *out = &hosts->hosts[hosts->count];
+    struct sim_machine_facts *out = &machines->machines[machines->count];
     *out = (struct sim_machine_facts){.home = machine->pool};
     snprintf(out->name, sizeof(out->name), "%s", machine->name);
-    enum status status = machine_fill(hosts->profile, config, machine, out, error);
+    enum status status = machine_fill(machines->profile, config, machine, out, error);
     if (status != ST_OK)
         error_prefix(error, "%s: machine %s", config->source, machine->name);
-    hosts->count += status == ST_OK;
+    machines->count += status == ST_OK;
     return status;
 }
 
-enum status sim_hosts_of_config(struct sim_hosts *hosts, const struct config *config,
-                                struct error *error)
+enum status sim_machines_of_config(struct sim_machines *machines, const struct config *config,
+                                   struct error *error)
 {
     enum status status = ST_OK;
-    if (hosts->profile == NULL)
+    if (machines->profile == NULL)
         return error_set(error, ST_USAGE,
                          "--profile: wanted for the machines of a config (or name --machines)");
     for (uint32_t i = 0; i < config->machine_count && status == ST_OK; i++)
         if (config_machine_present(config, i))
-            status = machine_read(hosts, config, &config->machines[i], error);
+            status = machine_read(machines, config, &config->machines[i], error);
     return status;
 }
 
 /* ---- kinds of hardware ---- */
 
-const struct profile_device *sim_hosts_device(const struct profile *profile,
-                                              const struct hardware *hardware, struct error *error)
+const struct profile_device *sim_machines_device(const struct profile *profile,
+                                                 const struct hardware *hardware,
+                                                 struct error *error)
 {
     const uint32_t ranks = hardware->tensor_parallel > 1 ? hardware->tensor_parallel : 1;
     const struct profile_device *device = profile_device_find_default(
@@ -214,7 +215,7 @@ const struct profile_device *sim_hosts_device(const struct profile *profile,
     return device;
 }
 
-static enum status table_host(struct sim_hosts *hosts, const struct hardware *hardware,
+static enum status table_host(struct sim_machines *machines, const struct hardware *hardware,
                               struct cost_curve *curve, const char *table, const char *name,
                               struct sim_machine_facts *out, struct error *error)
 {
@@ -228,35 +229,35 @@ static enum status table_host(struct sim_hosts *hosts, const struct hardware *ha
                                          hardware->tensor_parallel, curve, error);
     if (status != ST_OK)
         return status;
-    hosts->has_reference =
+    machines->has_reference =
         cost_table_read(table, name, SPLITWISE_SLO_HARDWARE, SPLITWISE_TENSOR_PARALLEL,
-                        &hosts->reference, NULL) == ST_OK;
-    hosts->weights_bytes = model->weights_bytes;
-    hosts->kv_bytes_per_token = splitwise_kv_bytes_per_token(model);
+                        &machines->reference, NULL) == ST_OK;
+    machines->weights_bytes = model->weights_bytes;
+    machines->kv_bytes_per_token = splitwise_kv_bytes_per_token(model);
     out->cost =
         (struct sim_cost){.curve = curve,
                           .stage_count = 1,
                           .stages = {{.replica_count = 1}},
                           .speeds = {1},
                           .layer_count = (uint32_t)model->layers,
-                          .kv_layer_bytes = hosts->kv_bytes_per_token / (uint32_t)model->layers,
-                          .kv_block_token_bytes = hosts->kv_bytes_per_token};
+                          .kv_layer_bytes = machines->kv_bytes_per_token / (uint32_t)model->layers,
+                          .kv_block_token_bytes = machines->kv_bytes_per_token};
     return ST_OK;
 }
 
-static enum status profile_kind(struct sim_hosts *hosts, const struct hardware *hardware,
+static enum status profile_kind(struct sim_machines *machines, const struct hardware *hardware,
                                 const struct machine_split *split, const struct config *config,
                                 struct sim_machine_facts *out, struct error *error)
 {
-    if (hosts->profile == NULL)
+    if (machines->profile == NULL)
         return error_set(error, ST_USAGE, "--profile: wanted for machines of kind %s",
                          hardware->name);
-    const struct profile_device *device = split != NULL
-                                              ? split->cluster.kinds[0].device
-                                              : sim_hosts_device(hosts->profile, hardware, error);
+    const struct profile_device *device =
+        split != NULL ? split->cluster.kinds[0].device
+                      : sim_machines_device(machines->profile, hardware, error);
     if (device == NULL)
         return ST_NOT_FOUND;
-    profile_host(hosts->profile, device, out);
+    profile_host(machines->profile, device, out);
     if (split != NULL) {
         machine_split_cost(split, &out->cost);
         out->threads = machine_split_threads(split);
@@ -287,19 +288,20 @@ static bool spec_read(const char *spec, uint32_t *count_out, enum pool *pool_out
 }
 
 /* Sets the KV memory and the link of the machine, and adds `count` copies of it. */
-static enum status hosts_append(struct sim_hosts *hosts, uint32_t count,
-                                struct sim_machine_facts *host, struct error *error)
+static enum status machines_append(struct sim_machines *machines, uint32_t count,
+                                   struct sim_machine_facts *host, struct error *error)
 {
     const struct hardware *hardware = host->hardware;
-    uint64_t weights = host->cost.curve != NULL
-                           ? hosts->weights_bytes
-                           : profile_stage_weight_bytes(hosts->profile, 0, host->cost.layer_count);
+    uint64_t weights =
+        host->cost.curve != NULL
+            ? machines->weights_bytes
+            : profile_stage_weight_bytes(machines->profile, 0, host->cost.layer_count);
     uint64_t rest = hardware->memory_bytes > weights ? hardware->memory_bytes - weights : 0;
     uint64_t kv = hardware->kv_memory_bytes > 0 ? hardware->kv_memory_bytes : rest;
-    if (hosts->count + count > SCHED_MACHINES_MAX)
+    if (machines->count + count > SCHED_MACHINES_MAX)
         return error_set(error, ST_TOO_LARGE, "more than %d machines", SCHED_MACHINES_MAX);
-    const struct sim_machine_facts *first = &hosts->hosts[0];
-    if (hosts->count > 0 && (first->cost.curve != NULL) != (host->cost.curve != NULL))
+    const struct sim_machine_facts *first = &machines->machines[0];
+    if (machines->count > 0 && (first->cost.curve != NULL) != (host->cost.curve != NULL))
         return error_set(error, ST_INVALID,
                          "its times are in a %s, those of %s are not: want machines of one model",
                          host->cost.curve != NULL ? "table" : "profile", first->hardware->name);
@@ -313,46 +315,47 @@ static enum status hosts_append(struct sim_hosts *hosts, uint32_t count,
     if (host->link_is_from_hardware)
         host->link_bytes_per_s = hardware->link_bytes_per_s;
     for (uint32_t i = 0; i < count; i++) {
-        snprintf(host->name, sizeof(host->name), "%.16s-%u", hardware->name, hosts->count);
-        hosts->hosts[hosts->count++] = *host;
+        snprintf(host->name, sizeof(host->name), "%.16s-%u", hardware->name, machines->count);
+        machines->machines[machines->count++] = *host;
     }
     return ST_OK;
 }
 
-enum status sim_hosts_add_kind(struct sim_hosts *hosts, uint32_t count, enum pool pool,
-                               const struct hardware *hardware, const struct machine_split *split,
-                               const struct config *config, struct error *error)
+enum status sim_machines_add_kind(struct sim_machines *machines, uint32_t count, enum pool pool,
+                                  const struct hardware *hardware,
+                                  const struct machine_split *split, const struct config *config,
+                                  struct error *error)
 {
     struct sim_machine_facts host = {.home = pool, .hardware = hardware};
-    enum status status = profile_kind(hosts, hardware, split, config, &host, error);
-    return status == ST_OK ? hosts_append(hosts, count, &host, error) : status;
+    enum status status = profile_kind(machines, hardware, split, config, &host, error);
+    return status == ST_OK ? machines_append(machines, count, &host, error) : status;
 }
 
 /* Finds the layer split of a hardware file's machine with several devices. */
-static enum status split_find(struct sim_hosts *hosts, const char *path, enum pool pool,
+static enum status split_find(struct sim_machines *machines, const char *path, enum pool pool,
                               const struct config *config, struct error *error)
 {
     struct partition_cluster cluster;
-    const struct hardware *hardware = &hosts->kinds[hosts->kind_count];
-    if (hosts->profile == NULL)
+    const struct hardware *hardware = &machines->kinds[machines->kind_count];
+    if (machines->profile == NULL)
         return error_set(error, ST_USAGE, "--profile: wanted for machines of kind %s",
                          hardware->name);
     const struct machine_split_goal goal = machine_split_goal_default(
         pool == POOL_PROMPT, sched_micro_batch_tokens(config, 0),
         hardware->kv_memory_bytes > 0 ? hardware->kv_memory_bytes : config->kv.memory_bytes);
     enum status status =
-        partition_cluster_of_machine(path, hardware->name, hosts->profile, &cluster, error);
+        partition_cluster_of_machine(path, hardware->name, machines->profile, &cluster, error);
     if (status != ST_OK)
         return status;
-    status = machine_split_find(hardware, &cluster, hosts->profile, &goal,
-                                &hosts->splits[hosts->kind_count], error);
+    status = machine_split_find(hardware, &cluster, machines->profile, &goal,
+                                &machines->splits[machines->kind_count], error);
     if (status != ST_OK)
         error_prefix(error, "%s", path);
     return status;
 }
 
-enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char *table,
-                          const char *model, const struct config *config, struct error *error)
+enum status sim_machines_add(struct sim_machines *machines, const char *spec, const char *table,
+                             const char *model, const struct config *config, struct error *error)
 {
     uint32_t count;
     enum pool pool;
@@ -361,25 +364,26 @@ enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char 
     if (!spec_read(spec, &count, &pool, &file))
         return error_set(error, ST_USAGE,
                          "--machines %s: want COUNT:POOL:FILE, as 25:prompt:h100.json", spec);
-    if (hosts->kind_count == SIM_KINDS_MAX)
+    if (machines->kind_count == SIM_KINDS_MAX)
         return error_set(error, ST_USAGE, "--machines %s: more than %d kinds", spec, SIM_KINDS_MAX);
-    uint32_t kind = hosts->kind_count;
-    struct hardware *hardware = &hosts->kinds[kind];
+    uint32_t kind = machines->kind_count;
+    struct hardware *hardware = &machines->kinds[kind];
     hardware_find(file, path);
     enum status status = hardware_read(path, hardware, error);
     if (status == ST_OK && hardware->has_devices)
-        status = split_find(hosts, path, pool, config, error);
+        status = split_find(machines, path, pool, config, error);
     if (status != ST_OK)
         return status;
-    hosts->kind_count++;
+    machines->kind_count++;
     if (hardware->table_hardware[0] == 0) {
-        status =
-            sim_hosts_add_kind(hosts, count, pool, hardware, hosts->splits[kind], config, error);
+        status = sim_machines_add_kind(machines, count, pool, hardware, machines->splits[kind],
+                                       config, error);
     } else {
         struct sim_machine_facts host = {.home = pool, .hardware = hardware};
-        status = table_host(hosts, hardware, &hosts->curves[kind], table, model, &host, error);
+        status =
+            table_host(machines, hardware, &machines->curves[kind], table, model, &host, error);
         if (status == ST_OK)
-            status = hosts_append(hosts, count, &host, error);
+            status = machines_append(machines, count, &host, error);
     }
     if (status != ST_OK)
         error_prefix(error, "--machines %s", spec);
@@ -392,17 +396,17 @@ static double slower_of(double a, double b)
     return a > 0 && (b <= 0 || a < b) ? a : b;
 }
 
-struct sim_link sim_hosts_link(const struct sim_hosts *hosts, uint32_t from, uint32_t to)
+struct sim_link sim_machines_link(const struct sim_machines *machines, uint32_t from, uint32_t to)
 {
-    const struct sim_machine_facts *a = &hosts->hosts[from];
-    const struct sim_machine_facts *b = &hosts->hosts[to];
+    const struct sim_machine_facts *a = &machines->machines[from];
+    const struct sim_machine_facts *b = &machines->machines[to];
     const struct profile_device *device = a->cost.devices[0];
     const struct profile_device *other = b->cost.devices[0];
     const struct profile_link *link = NULL;
     /* Each copy crosses the link. */
     const double copies = b->kv_copies > 1 ? b->kv_copies : 1;
     if (device != NULL && other != NULL && strcmp(device->host, other->host) != 0)
-        link = profile_link_find(hosts->profile, device->host, other->host, NULL);
+        link = profile_link_find(machines->profile, device->host, other->host, NULL);
     if (link == NULL) {
         double rate = slower_of(a->link_bytes_per_s, b->link_bytes_per_s);
         return (struct sim_link){a->link_bytes_per_s > 0 ? rate / copies : 0, a->link_latency_s};
@@ -423,21 +427,22 @@ static uint64_t context_most(const struct sim_machine_facts *host, const struct 
     return sched_memory_tokens_most(&memory, memory.block_count);
 }
 
-uint32_t sim_hosts_context_tokens(const struct sim_hosts *hosts, const struct config *config)
+uint32_t sim_machines_context_tokens(const struct sim_machines *machines,
+                                     const struct config *config)
 {
     uint64_t most = 0;
-    for (uint32_t i = 0; i < hosts->count; i++) {
-        uint64_t tokens = context_most(&hosts->hosts[i], config);
+    for (uint32_t i = 0; i < machines->count; i++) {
+        uint64_t tokens = context_most(&machines->machines[i], config);
         most = tokens > most ? tokens : most;
     }
     return (uint32_t)(most < LIMIT_CONTEXT_TOKENS ? most : LIMIT_CONTEXT_TOKENS);
 }
 
-void sim_hosts_done(struct sim_hosts *hosts)
+void sim_machines_done(struct sim_machines *machines)
 {
-    for (uint32_t i = 0; i < hosts->kind_count; i++)
-        machine_split_close(hosts->splits[i]);
-    hosts->kind_count = 0;
-    profile_close(hosts->profile);
-    hosts->profile = NULL;
+    for (uint32_t i = 0; i < machines->kind_count; i++)
+        machine_split_close(machines->splits[i]);
+    machines->kind_count = 0;
+    profile_close(machines->profile);
+    machines->profile = NULL;
 }

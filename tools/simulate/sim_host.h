@@ -1,9 +1,9 @@
 /* sim_host: the machines of a simulated cluster and the facts about them: times, memory, links. A
- * struct sim_machine_facts describes one machine. In this part and in the simulations, `hosts` are
- * machines, not computers. The machines come from a config file, or are given as a number of
- * machines of each kind of hardware. `cleave simulate` and `cleave plan` own and fill a struct
- * sim_hosts, on the thread of the simulation. A simulation does not change the struct: the state of
- * its machines is in sim_machine.h. */
+ * struct sim_machine_facts describes one machine. In variables of the simulations, `host` and
+ * `hosts` are machines, not computers. The machines come from a config file, or are given as a
+ * number of machines of each kind of hardware. `cleave simulate` and `cleave plan` own and fill a
+ * struct sim_machines, on the thread of the simulation. A simulation does not change the struct:
+ * the state of its machines is in sim_machine.h. */
 #ifndef TOOLS_SIMULATE_SIM_HOST_H
 #define TOOLS_SIMULATE_SIM_HOST_H
 
@@ -36,52 +36,55 @@ struct sim_machine_facts {
 
 /* The machines, and the hardware, times and splits that they share. Machines point into this
  * struct, so it must not be moved. */
-struct sim_hosts {
+struct sim_machines {
     uint32_t count;
-    struct sim_machine_facts hosts[SCHED_MACHINES_MAX];
-    /* Profile that the times come from, closed by sim_hosts_done; NULL = none. */
+    struct sim_machine_facts machines[SCHED_MACHINES_MAX];
+    /* Profile that the times come from, closed by sim_machines_done; NULL = none. */
     struct profile *profile;
     uint32_t kind_count; /* Entries of `kinds`, `curves` and `splits`. */
     struct hardware kinds[SIM_KINDS_MAX];
     struct cost_curve curves[SIM_KINDS_MAX];
     struct machine_split *splits[SIM_KINDS_MAX]; /* NULL, except for kinds with several devices. */
-    /* True: `reference` has the times of a DGX-A100 from the table of sim_hosts_add. The Splitwise
-     * paper states its SLO as multiples of these times. */
+    /* True: `reference` has the times of a DGX-A100 from the table of sim_machines_add. The
+     * Splitwise paper states its SLO as multiples of these times. */
     bool has_reference;
     struct cost_curve reference;
     uint64_t weights_bytes;      /* Weights of the model, if times come from a table. */
     uint64_t kv_bytes_per_token; /* KV of one token, if times come from a table. */
-    /* Tokens of the longest request; set by the caller (sim_hosts_context_tokens). */
+    /* Tokens of the longest request; set by the caller (sim_machines_context_tokens). */
     uint32_t context_tokens;
 };
 
-/* Adds the machines of the config, with the times of hosts->profile. ST_USAGE: hosts->profile is
- * NULL. Other errors name the machine. */
-enum status sim_hosts_of_config(struct sim_hosts *hosts, const struct config *config,
-                                struct error *error);
+/* Adds the machines of the config, with the times of machines->profile. ST_USAGE:
+ * machines->profile is NULL. Other errors name the machine. */
+enum status sim_machines_of_config(struct sim_machines *machines, const struct config *config,
+                                   struct error *error);
 
 /* Adds machines. `spec` is COUNT:POOL:FILE, e.g. "25:prompt:deploy/hardware/h100.json". The times
- * come from hosts->profile or, if the hardware file names rows of a table, from the file `table`
+ * come from machines->profile or, if the hardware file names rows of a table, from the file `table`
  * (perf_model.csv), for the model `model` (such as "bloom-176b"). The layers of a machine with
  * several devices are split with the defaults of `cleave partition`. Exceptions: the config gives
  * the micro-batch, and the hardware file or the config gives the KV memory. */
-enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char *table,
-                          const char *model, const struct config *config, struct error *error);
+enum status sim_machines_add(struct sim_machines *machines, const char *spec, const char *table,
+                             const char *model, const struct config *config, struct error *error);
 
-/* Adds `count` machines of a kind, with the times of hosts->profile. split: layer split of each
- * machine; NULL = each machine has one device. `hardware` and `split` must outlive *hosts. */
-enum status sim_hosts_add_kind(struct sim_hosts *hosts, uint32_t count, enum pool pool,
-                               const struct hardware *hardware, const struct machine_split *split,
-                               const struct config *config, struct error *error);
+/* Adds `count` machines of a kind, with the times of machines->profile. split: layer split of each
+ * machine; NULL = each machine has one device. `hardware` and `split` must outlive *machines. */
+enum status sim_machines_add_kind(struct sim_machines *machines, uint32_t count, enum pool pool,
+                                  const struct hardware *hardware,
+                                  const struct machine_split *split, const struct config *config,
+                                  struct error *error);
 
 /* Returns the device of the profile that a hardware file with "device" names; NULL = the profile
  * has no such device, and the error says which device is missing. */
-const struct profile_device *sim_hosts_device(const struct profile *profile,
-                                              const struct hardware *hardware, struct error *error);
+const struct profile_device *sim_machines_device(const struct profile *profile,
+                                                 const struct hardware *hardware,
+                                                 struct error *error);
 
 /* Returns the tokens of the longest request that fits at least one machine, at most
  * LIMIT_CONTEXT_TOKENS. */
-uint32_t sim_hosts_context_tokens(const struct sim_hosts *hosts, const struct config *config);
+uint32_t sim_machines_context_tokens(const struct sim_machines *machines,
+                                     const struct config *config);
 
 /* The link over which a machine writes KV to another machine. */
 struct sim_link {
@@ -93,9 +96,9 @@ struct sim_link {
  * hosts, limited by the rates of hardware files. On one host, or if the profile has no such link,
  * the slower machine gives the rate (0 if machine `from` has no rate), and machine `from` gives the
  * latency. The rate is divided by the copies that machine `to` stores (kv_copies). */
-struct sim_link sim_hosts_link(const struct sim_hosts *hosts, uint32_t from, uint32_t to);
+struct sim_link sim_machines_link(const struct sim_machines *machines, uint32_t from, uint32_t to);
 
 /* Frees the splits and closes the profile. */
-void sim_hosts_done(struct sim_hosts *hosts);
+void sim_machines_done(struct sim_machines *machines);
 
 #endif

@@ -13,17 +13,18 @@ struct list {
 };
 
 static enum status machine_find(const struct csv *csv, const char *name,
-                                const struct sim_hosts *hosts, uint32_t *out, struct error *error)
+                                const struct sim_machines *machines, uint32_t *out,
+                                struct error *error)
 {
-    for (uint32_t i = 0; i < hosts->count; i++)
-        if (strcmp(hosts->hosts[i].name, name) == 0) {
+    for (uint32_t i = 0; i < machines->count; i++)
+        if (strcmp(machines->machines[i].name, name) == 0) {
             *out = i;
             return ST_OK;
         }
     return error_set(error, ST_NOT_FOUND,
                      "%.200s:%llu: machine = \"%.60s\": want the name of a machine, such as %s",
                      csv->path, (unsigned long long)csv->line, name,
-                     hosts->count > 0 ? hosts->hosts[0].name : "prompt-0");
+                     machines->count > 0 ? machines->machines[0].name : "prompt-0");
 }
 
 static enum status kill_add(struct list *list, const struct sim_kill *kill, struct error *error)
@@ -40,8 +41,8 @@ static enum status kill_add(struct list *list, const struct sim_kill *kill, stru
     return ST_OK;
 }
 
-static enum status rows_read(struct csv *csv, const struct sim_hosts *hosts, struct list *list,
-                             struct error *error)
+static enum status rows_read(struct csv *csv, const struct sim_machines *machines,
+                             struct list *list, struct error *error)
 {
     uint32_t time_column, machine_column;
     enum status status = csv_column_find(csv, "time_s", &time_column, error);
@@ -56,7 +57,7 @@ static enum status rows_read(struct csv *csv, const struct sim_hosts *hosts, str
                                (unsigned long long)csv->line, csv_text_at(csv, time_column));
         if (status == ST_OK)
             status =
-                machine_find(csv, csv_text_at(csv, machine_column), hosts, &kill.machine, error);
+                machine_find(csv, csv_text_at(csv, machine_column), machines, &kill.machine, error);
         if (status == ST_OK)
             status = kill_add(list, &kill, error);
     }
@@ -72,15 +73,15 @@ static int kill_compare(const void *left, const void *right)
     return (a->machine > b->machine) - (a->machine < b->machine);
 }
 
-enum status sim_kills_read(const char *path, const struct sim_hosts *hosts, struct sim_kill **out,
-                           uint32_t *count_out, struct error *error)
+enum status sim_kills_read(const char *path, const struct sim_machines *machines,
+                           struct sim_kill **out, uint32_t *count_out, struct error *error)
 {
     struct csv csv;
     struct list list = {.count = 0};
     enum status status = csv_open(&csv, path, error);
     if (status != ST_OK)
         return status;
-    status = rows_read(&csv, hosts, &list, error);
+    status = rows_read(&csv, machines, &list, error);
     csv_close(&csv);
     if (status != ST_OK) {
         free(list.items);

@@ -10,7 +10,7 @@
  * has no rows. ST_NOT_FOUND: a machine is unknown, or a column is missing. ST_INVALID: a time is
  * wrong. ST_NO_MEMORY. Other errors are those of csv_open and csv_next. Errors of rows name file
  * and line. */
-enum status sim_kills_read(const char *path, const struct sim_hosts *hosts, struct sim_kill **out,
-                           uint32_t *count_out, struct error *error);
+enum status sim_kills_read(const char *path, const struct sim_machines *machines,
+                           struct sim_kill **out, uint32_t *count_out, struct error *error);
 
 #endif

@@ -24,7 +24,7 @@ enum sim_task_kind { TASK_RESERVE, TASK_PROMPT };
  *
  *   FREE -> WAITING -> BEGUN -> REMOVED
  *
- * and from each other state to FREE. */
+ * and from every state except FREE to FREE. */
 enum sim_task_state {
     TASK_FREE,    /* No task uses the slot. */
     TASK_WAITING, /* No batch has contained the task. A waiting prompt holds no blocks. */
@@ -33,7 +33,8 @@ enum sim_task_state {
     TASK_STATE_COUNT
 };
 
-/* A task: a request's prompt, its reservation with its decode, or a copy (TASK_RESERVE). */
+/* A task: a request's prompt (TASK_PROMPT); its reservation with its decode, or a copy (both
+ * TASK_RESERVE). */
 struct sim_task {
     uint8_t kind;       /* enum sim_task_kind. */
     uint8_t state;      /* enum sim_task_state. */
@@ -41,7 +42,7 @@ struct sim_task {
     uint32_t in_flight; /* Batches in flight that contain the task. */
     /* Prompts: blocks that the prompt takes when it begins; 0 = its reservation has the blocks. */
     uint32_t blocks_to_take;
-    /* Reservations: tokens whose KV the next decode reads. Prompts: tokens cached at the start. */
+    /* Reservations: tokens whose KV the next decode reads. Prompts: equal to `cached`. */
     uint32_t tokens;
     uint32_t path;           /* Index of the path that the task's batches go through. */
     uint32_t prompt_tokens;  /* Tokens of the prompt, or of the copy. */

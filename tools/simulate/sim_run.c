@@ -19,7 +19,7 @@ static bool is_shared(const struct run *r)
 /* Updates the events of all machines after a change that can move the end of a batch or turn. */
 static void cores_changed(struct run *r)
 {
-    for (uint32_t i = 0; i < r->options.hosts->count; i++) {
+    for (uint32_t i = 0; i < r->options.machines->count; i++) {
         double at_s;
         if (sim_cores_due(&r->cores, i, &at_s))
             event_heap_put(&r->events, i, at_s > r->now_s ? at_s : r->now_s);
@@ -33,14 +33,14 @@ static void cores_open(struct run *r)
 {
     uint32_t threads[SCHED_MACHINES_MAX];
     uint32_t all = 0;
-    for (uint32_t i = 0; i < r->options.hosts->count; i++) {
-        threads[i] = r->options.hosts->hosts[i].threads;
+    for (uint32_t i = 0; i < r->options.machines->count; i++) {
+        threads[i] = r->options.machines->machines[i].threads;
         all += threads[i] > 0 ? threads[i] : 1;
     }
     r->cores_shared = is_shared(r) && all > r->options.cores;
     sim_cores_init(&r->cores, r->options.cores,
                    r->cores_shared ? r->options.config->scheduler.turn_ms : 0, threads,
-                   r->options.hosts->count);
+                   r->options.machines->count);
 }
 
 /* ---- batches ---- */
@@ -97,9 +97,9 @@ static void batch_ends(struct run *r, uint32_t i)
         if (!over)
             return;
     }
-    r->totals->hosts[i].busy_s += r->now_s - host->busy_since_s;
+    r->totals->machines[i].busy_s += r->now_s - host->busy_since_s;
     if (host->latest_has_prompts)
-        r->totals->hosts[i].prompt_busy_s += r->now_s - host->busy_since_s;
+        r->totals->machines[i].prompt_busy_s += r->now_s - host->busy_since_s;
     host->busy_since_s = r->now_s;
     sim_machine_batch_end(host->machine, r->now_s);
     if (!is_shared(r) && sim_machine_in_flight(host->machine) > 0)
@@ -112,12 +112,13 @@ static void batch_ends(struct run *r, uint32_t i)
 /* Returns true if the event is the end of a batch, or a step of a request. */
 static bool is_work(const struct run *r, uint32_t id)
 {
-    return id < r->options.hosts->count || (id >= event_of_slot(r, 0) && id < event_of_copy(r, 0));
+    return id < r->options.machines->count ||
+           (id >= event_of_slot(r, 0) && id < event_of_copy(r, 0));
 }
 
 static void event_happens(struct run *r, uint32_t id)
 {
-    uint32_t hosts = r->options.hosts->count;
+    uint32_t hosts = r->options.machines->count;
     event_heap_pop(&r->events);
     r->totals->events++;
     r->quiet_events = is_work(r, id) ? 0 : r->quiet_events + 1;
@@ -212,9 +213,9 @@ enum status sim_run(const struct sim_run_options *options, struct sim_trace *tra
     out->last_s = r->now_s;
     if (options->usage != NULL)
         sim_usage_end(options->usage, r->now_s);
-    for (uint32_t i = 0; i < options->hosts->count; i++) {
-        out->hosts[i].failures = r->hosts[i].failures;
-        out->hosts[i].home = r->hosts[i].home;
+    for (uint32_t i = 0; i < options->machines->count; i++) {
+        out->machines[i].failures = r->hosts[i].failures;
+        out->machines[i].home = r->hosts[i].home;
     }
     run_cluster_close(r);
     event_heap_done(&r->events);
@@ -222,12 +223,13 @@ enum status sim_run(const struct sim_run_options *options, struct sim_trace *tra
     return status;
 }
 
-bool sim_energy_j(const struct sim_hosts *hosts, const struct sim_run_totals *totals, double *out_j)
+bool sim_energy_j(const struct sim_machines *machines, const struct sim_run_totals *totals,
+                  double *out_j)
 {
     *out_j = 0;
-    for (uint32_t i = 0; i < hosts->count; i++) {
-        const struct sim_cost *cost = &hosts->hosts[i].cost;
-        const struct sim_host_totals *t = &totals->hosts[i];
+    for (uint32_t i = 0; i < machines->count; i++) {
+        const struct sim_cost *cost = &machines->machines[i].cost;
+        const struct sim_machine_totals *t = &totals->machines[i];
         const struct profile_device *device = cost->devices[0];
         if (device == NULL || cost->stage_count > 1 || device->prompt_w <= 0 ||
             device->token_w <= 0)

@@ -19,7 +19,7 @@ struct sim_kill {
 };
 
 struct sim_run_options {
-    const struct sim_hosts *hosts;
+    const struct sim_machines *machines; /* The cluster's machines and the facts about them. */
     const struct config *config;
     /* Time of a message between gateway and machine, including the work at both ends. */
     double message_s;
@@ -42,9 +42,11 @@ struct sim_run_options {
     struct sim_usage *usage;
 };
 
-struct sim_host_totals {
-    double busy_s;          /* Time with a batch in flight, without batches that a failure ended. */
-    double prompt_busy_s;   /* The part of busy_s in which the latest batch has prompt tokens. */
+struct sim_machine_totals {
+    /* Time with a batch in flight. Batches that a failure ended do not count. */
+    double busy_s;
+    /* The part of busy_s in which the batch that began last has prompt tokens. */
+    double prompt_busy_s;
     uint64_t prompt_tokens; /* Prompt tokens that the machine computed. */
     uint64_t output_tokens; /* Tokens that the machine generated. */
     uint32_t failures;
@@ -66,7 +68,7 @@ struct sim_run_totals {
     uint64_t draft_tokens;                 /* Drafted tokens that steps have checked. */
     uint64_t draft_tokens_accepted;        /* Drafted tokens that the model accepted. */
     uint64_t tier_tokens[TIER_KIND_COUNT]; /* Tokens that were loaded from each kind of tier. */
-    struct sim_host_totals hosts[SCHED_MACHINES_MAX];
+    struct sim_machine_totals machines[SCHED_MACHINES_MAX]; /* By the machine's index. */
 };
 
 /* Runs the whole trace, and adds each request to `report`; requests that would never end are added
@@ -80,7 +82,7 @@ enum status sim_run(const struct sim_run_options *options, struct sim_trace *tra
 /* Sets *out_j to the energy in joules that the CPUs or GPUs of all machines take while they
  * compute, with the powers of the profile. Requires that each machine has a host of its own.
  * Returns false if a power is unknown, or if a machine has stages, which may share a host. */
-bool sim_energy_j(const struct sim_hosts *hosts, const struct sim_run_totals *totals,
+bool sim_energy_j(const struct sim_machines *machines, const struct sim_run_totals *totals,
                   double *out_j);
 
 #endif

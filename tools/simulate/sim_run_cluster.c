@@ -29,8 +29,8 @@ static void log_begin(struct run *r)
         return;
     event_text_begin(&r->text, true, &r->sched_options);
     log_flush(r);
-    for (uint32_t i = 0; i < r->options.hosts->count; i++) {
-        event_text_machine(&r->text, i, r->options.hosts->hosts[i].name);
+    for (uint32_t i = 0; i < r->options.machines->count; i++) {
+        event_text_machine(&r->text, i, r->options.machines->machines[i].name);
         log_flush(r);
     }
 }
@@ -124,7 +124,7 @@ void run_tick(struct run *r)
 
 void run_rates_report(struct run *r)
 {
-    for (uint32_t i = 0; i < r->options.hosts->count; i++) {
+    for (uint32_t i = 0; i < r->options.machines->count; i++) {
         const struct sim_machine *machine = r->hosts[i].machine;
         if (machine == NULL)
             continue;
@@ -178,10 +178,10 @@ static void failure_draw(struct run *r, uint32_t i)
 /* Returns 1 + the first machine on the same host; 0 = the host is not known. */
 static uint32_t host_of(const struct run *r, uint32_t i)
 {
-    const struct sim_hosts *hosts = r->options.hosts;
-    const struct profile_device *device = hosts->hosts[i].cost.devices[0];
+    const struct sim_machines *machines = r->options.machines;
+    const struct profile_device *device = machines->machines[i].cost.devices[0];
     for (uint32_t k = 0; device != NULL && k <= i; k++) {
-        const struct profile_device *other = hosts->hosts[k].cost.devices[0];
+        const struct profile_device *other = machines->machines[k].cost.devices[0];
         if (other != NULL && strcmp(other->host, device->host) == 0)
             return k + 1;
     }
@@ -192,10 +192,10 @@ static enum status machine_up(struct run *r, uint32_t i)
 {
     struct run_machine *host = &r->hosts[i];
     const struct sim_machine_options options = {
-        .host = &r->options.hosts->hosts[i],
+        .host = &r->options.machines->machines[i],
         .config = r->options.config,
         .index = i,
-        .context_tokens = r->options.hosts->context_tokens,
+        .context_tokens = r->options.machines->context_tokens,
         .calls = &run_machine_calls,
         .self = r,
         .use_recorded = r->options.usage != NULL,
@@ -243,7 +243,7 @@ static void link_up(struct run *r, uint32_t from, uint32_t to)
 
 static void links_up(struct run *r, uint32_t i)
 {
-    for (uint32_t k = 0; k < r->options.hosts->count; k++) {
+    for (uint32_t k = 0; k < r->options.machines->count; k++) {
         if (k == i || r->hosts[k].machine == NULL)
             continue;
         link_up(r, i, k);
@@ -288,12 +288,12 @@ void run_kill(struct run *r)
 
 enum status run_cluster_open(struct run *r)
 {
-    const struct sim_hosts *hosts = r->options.hosts;
+    const struct sim_machines *machines = r->options.machines;
     const uint32_t block_tokens = r->options.config->kv.block_tokens;
     /* The scheduler needs no hashes under other policies. A simulated cluster has one gateway,
      * which leads. */
     const struct sched_cluster_facts facts = {
-        .machine_count = hosts->count,
+        .machine_count = machines->count,
         .prefix_step_tokens = sched_policy_is_prefix(r->options.config)
                                   ? block_tokens * prefix_step_blocks(block_tokens)
                                   : 0,
@@ -307,10 +307,10 @@ enum status run_cluster_open(struct run *r)
     if (run_tiers_open(r) != ST_OK)
         return error_set(r->error, ST_NO_MEMORY, "out of memory for the tiers");
     log_begin(r);
-    for (uint32_t i = 0; i < hosts->count && r->status == ST_OK; i++) {
-        r->hosts[i].home = hosts->hosts[i].home;
+    for (uint32_t i = 0; i < machines->count && r->status == ST_OK; i++) {
+        r->hosts[i].home = machines->machines[i].home;
         if (r->options.usage != NULL)
-            memcpy(r->options.usage->names[i], hosts->hosts[i].name, LIMIT_NAME_BYTES);
+            memcpy(r->options.usage->names[i], machines->machines[i].name, LIMIT_NAME_BYTES);
         if (machine_up(r, i) == ST_OK)
             links_up(r, i);
     }
@@ -323,7 +323,7 @@ enum status run_cluster_open(struct run *r)
 
 void run_cluster_close(struct run *r)
 {
-    for (uint32_t i = 0; i < r->options.hosts->count; i++)
+    for (uint32_t i = 0; i < r->options.machines->count; i++)
         sim_machine_close(r->hosts[i].machine);
     for (uint32_t slot = 0; slot < r->slots_used; slot++)
         run_contents_close(&r->requests[slot]);

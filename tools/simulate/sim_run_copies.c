@@ -11,13 +11,13 @@
 
 static bool has_windows(const struct run *r)
 {
-    return r->options.hosts->hosts[0].cost.groups.windowed != 0;
+    return r->options.machines->machines[0].cost.groups.windowed != 0;
 }
 
 /* Returns true if a layer has no window. */
 static bool has_full_layers(const struct run *r)
 {
-    const struct sim_cost *cost = &r->options.hosts->hosts[0].cost;
+    const struct sim_cost *cost = &r->options.machines->machines[0].cost;
     return cost->windowed_layers < cost->layer_count;
 }
 
@@ -160,7 +160,7 @@ static void reserve_reaches(struct run *r, uint32_t slot)
 
 static uint64_t bytes_pending(const struct run *r, const struct run_request *q)
 {
-    const struct sim_cost *cost = &r->options.hosts->hosts[q->copy.source].cost;
+    const struct sim_cost *cost = &r->options.machines->machines[q->copy.source].cost;
     uint32_t block_tokens = block_tokens_of(r);
     const uint32_t end = q->copy.tokens_after_copy;
     const uint32_t window_first =
@@ -220,7 +220,7 @@ enum { BUSY_COPY = 1, BUSY_SEND = 2, BUSY_RECEIVE = 4 };
 
 static void busy_read(const struct run *r, uint8_t *busy)
 {
-    memset(busy, 0, r->options.hosts->count);
+    memset(busy, 0, r->options.machines->count);
     for (uint32_t slot = 0; slot < r->slots_used; slot++) {
         const struct run_request *q = &r->requests[slot];
         if (q->state == RUN_FREE)
@@ -237,7 +237,7 @@ static void busy_read(const struct run *r, uint8_t *busy)
 
 static bool has_replicas(const struct run *r, uint32_t machine)
 {
-    const struct sim_cost *cost = &r->options.hosts->hosts[machine].cost;
+    const struct sim_cost *cost = &r->options.machines->machines[machine].cost;
     for (uint32_t i = 0; i < cost->stage_count; i++)
         if (cost->stages[i].replica_count > 1)
             return true;

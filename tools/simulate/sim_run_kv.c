@@ -16,7 +16,7 @@
  * simulated link has always the same speed. */
 static void link_measure(struct run *r, uint32_t from, uint32_t to, const struct sim_link *link)
 {
-    const struct sim_cost *cost = &r->options.hosts->hosts[from].cost;
+    const struct sim_cost *cost = &r->options.machines->machines[from].cost;
     struct sched_event event = {.kind = SCHED_LINK_SPEED, .machine = from, .peer = to};
     sched_cluster_link_view(r->scheduler, from, to, &event.link);
     if (event.link.tokens_per_s > 0)
@@ -45,7 +45,7 @@ static double link_use(struct run *r, uint32_t from, uint32_t to, double ready_s
 
 double run_kv_copy_s(struct run *r, uint32_t from, uint32_t to, uint64_t bytes)
 {
-    const struct sim_link link = sim_hosts_link(r->options.hosts, from, to);
+    const struct sim_link link = sim_machines_link(r->options.machines, from, to);
     link_measure(r, from, to, &link);
     if (link.bytes_per_s <= 0)
         return r->now_s;
@@ -58,13 +58,13 @@ double run_kv_copy_s(struct run *r, uint32_t from, uint32_t to, uint64_t bytes)
 static bool layerwise(const struct run *r, const struct run_request *q)
 {
     const struct config_kv *kv = &r->options.config->kv;
-    const struct sim_cost *cost = &r->options.hosts->hosts[q->prompt_machine].cost;
+    const struct sim_cost *cost = &r->options.machines->machines[q->prompt_machine].cost;
     if (strcmp(kv->transfer, "auto") != 0)
         return strcmp(kv->transfer, "layerwise") == 0;
     if (kv->layerwise_threshold_tokens != CONFIG_AUTO)
         return q->attempt_prompt_tokens >= kv->layerwise_threshold_tokens;
     const struct sim_link link =
-        sim_hosts_link(r->options.hosts, q->prompt_machine, q->token_machine);
+        sim_machines_link(r->options.machines, q->prompt_machine, q->token_machine);
     const double token_bytes = (double)cost->kv_layer_bytes * cost->layer_count;
     const struct sched_layerwise speeds = {
         .send_token_us = link.bytes_per_s > 0 ? token_bytes * 1e6 / link.bytes_per_s : 0,
@@ -80,9 +80,9 @@ static bool layerwise(const struct run *r, const struct run_request *q)
 static double push_s(struct run *r, const struct run_request *q, const struct sim_chunk *chunk,
                      uint32_t first, uint32_t end)
 {
-    const struct sim_machine_facts *host = &r->options.hosts->hosts[q->prompt_machine];
+    const struct sim_machine_facts *host = &r->options.machines->machines[q->prompt_machine];
     const struct sim_link link =
-        sim_hosts_link(r->options.hosts, q->prompt_machine, q->token_machine);
+        sim_machines_link(r->options.machines, q->prompt_machine, q->token_machine);
     link_measure(r, q->prompt_machine, q->token_machine, &link);
     if (link.bytes_per_s <= 0)
         return chunk->end_s;
@@ -109,7 +109,7 @@ static double push_s(struct run *r, const struct run_request *q, const struct si
  * stages nor ranks. */
 static bool progress_reported(const struct run *r, const struct run_request *q)
 {
-    const struct sim_cost *cost = &r->options.hosts->hosts[q->prompt_machine].cost;
+    const struct sim_cost *cost = &r->options.machines->machines[q->prompt_machine].cost;
     const bool ranks = cost->devices[0] != NULL && cost->devices[0]->ranks > 1;
     return r->options.config->kv.prefix_cache && q->layerwise && cost->stage_count == 1 && !ranks;
 }
@@ -216,7 +216,7 @@ const struct run_kept *run_kv_kept(const struct run *r, const struct run_request
 uint32_t run_kv_kept_tokens(const struct run *r, const struct run_request *q, uint32_t machine)
 {
     const struct run_kept *kept = run_kv_kept(r, q, machine);
-    bool windowed = r->options.hosts->hosts[machine].cost.groups.windowed != 0;
+    bool windowed = r->options.machines->machines[machine].cost.groups.windowed != 0;
     return kept != NULL && (kept->windows || !windowed)
                ? sim_machine_kept_tokens(r->hosts[machine].machine, &kept->kv)
                : 0;
@@ -260,7 +260,7 @@ void run_kv_lost(struct run *r, struct run_request *q)
     if (!r->options.config->kv.prefix_cache)
         return;
     /* Before the window of the answer, the token machine gets no KV of layers with a window. */
-    bool windowed = r->options.hosts->hosts[0].cost.groups.windowed != 0;
+    bool windowed = r->options.machines->machines[0].cost.groups.windowed != 0;
     arrivals_past(r, q);
     held_update(r, q);
     switch (q->state) {

@@ -229,7 +229,7 @@ void run_request_route(struct run *r, const struct sched_action *action)
     q->decision = event_decision_of(action, run_now_us(r));
     /* As in the gateway, nothing is pulled with windows. */
     if (action->pull_source_plus_1 > 0 && pulled > 0 &&
-        r->options.hosts->hosts[action->machine].cost.groups.windowed == 0) {
+        r->options.machines->machines[action->machine].cost.groups.windowed == 0) {
         state_set(q, RUN_PULLING);
         run_pull_begin(r, slot, action->pull_source_plus_1 - 1, pulled);
     } else {
@@ -240,7 +240,7 @@ void run_request_route(struct run *r, const struct sched_action *action)
 /* A machine has not taken a request: ST_NO_RESOURCE or ST_NO_MEMORY. */
 static void machine_refused(struct run *r, uint32_t host, enum status status)
 {
-    const char *name = r->options.hosts->hosts[host].name;
+    const char *name = r->options.machines->machines[host].name;
     r->status = status == ST_NO_MEMORY
                     ? error_set(r->error, status, "machine %s: out of memory", name)
                     : error_set(r->error, status, "machine %s: more than %d requests at a time",
@@ -391,7 +391,7 @@ static void token_generated(struct run *r, struct run_request *q, uint32_t machi
         q->gap_s = r->now_s - q->token_s;
     q->token_s = r->now_s;
     q->answer_tokens++;
-    r->totals->hosts[machine].output_tokens++;
+    r->totals->machines[machine].output_tokens++;
 }
 
 /* Does what resumed_report of the gateway does. */
@@ -425,7 +425,7 @@ static void on_chunk_done(void *self, uint32_t machine, const struct sim_chunk *
 {
     struct run *r = self;
     struct run_request *q = &r->requests[chunk->request];
-    r->totals->hosts[machine].prompt_tokens += chunk->tokens;
+    r->totals->machines[machine].prompt_tokens += chunk->tokens;
     double kv_s = run_kv_chunk(r, q, chunk);
     if (chunk->ends)
         prompt_ends(r, chunk->request, kv_s);

@@ -222,37 +222,37 @@ struct run {
  * request's step, each request's copy. */
 static inline uint32_t event_of_failure(const struct run *r, uint32_t host)
 {
-    return r->options.hosts->count + host;
+    return r->options.machines->count + host;
 }
 
 static inline uint32_t event_tick(const struct run *r)
 {
-    return 2 * r->options.hosts->count;
+    return 2 * r->options.machines->count;
 }
 
 static inline uint32_t event_rates(const struct run *r)
 {
-    return 2 * r->options.hosts->count + 1;
+    return 2 * r->options.machines->count + 1;
 }
 
 static inline uint32_t event_kill(const struct run *r)
 {
-    return 2 * r->options.hosts->count + 2;
+    return 2 * r->options.machines->count + 2;
 }
 
 static inline uint32_t event_copies(const struct run *r)
 {
-    return 2 * r->options.hosts->count + 3;
+    return 2 * r->options.machines->count + 3;
 }
 
 static inline uint32_t event_prefixes(const struct run *r)
 {
-    return 2 * r->options.hosts->count + 4;
+    return 2 * r->options.machines->count + 4;
 }
 
 static inline uint32_t event_of_slot(const struct run *r, uint32_t slot)
 {
-    return 2 * r->options.hosts->count + 5 + slot;
+    return 2 * r->options.machines->count + 5 + slot;
 }
 
 static inline uint32_t event_of_copy(const struct run *r, uint32_t slot)

@@ -28,13 +28,13 @@ static const struct sim_tier_kind *kind_of(const struct run *r, int kind)
 /* The simulator has no tiers for machines with stages or windows; the server has. */
 static bool machine_has_tiers(const struct run *r, uint32_t machine)
 {
-    const struct sim_cost *cost = &r->options.hosts->hosts[machine].cost;
+    const struct sim_cost *cost = &r->options.machines->machines[machine].cost;
     return r->tiers != NULL && cost->stage_count == 1 && cost->groups.windowed == 0;
 }
 
 static double span_bytes(const struct run *r, uint32_t machine)
 {
-    return (double)sim_cost_kv_bytes(&r->options.hosts->hosts[machine].cost, 0,
+    return (double)sim_cost_kv_bytes(&r->options.machines->machines[machine].cost, 0,
                                      r->options.config->kv.block_tokens, 0);
 }
 
@@ -59,7 +59,7 @@ enum status run_tiers_open(struct run *r)
     r->tiers = calloc(1, sizeof(*r->tiers));
     if (r->tiers == NULL)
         return ST_NO_MEMORY;
-    for (uint32_t i = 0; i < r->options.hosts->count; i++) {
+    for (uint32_t i = 0; i < r->options.machines->count; i++) {
         for (int kind = 0; kind < TIER_KIND_COUNT && status == ST_OK; kind++) {
             const uint64_t spans = (uint64_t)(kind_of(r, kind)->bytes / span_bytes(r, i));
             if (spans == 0 || (kind == TIER_KIND_STORE && i > 0))
@@ -75,7 +75,7 @@ void run_tiers_close(struct run *r)
 {
     if (r->tiers == NULL)
         return;
-    for (uint32_t i = 0; i < r->options.hosts->count; i++)
+    for (uint32_t i = 0; i < r->options.machines->count; i++)
         for (int kind = 0; kind < TIER_KIND_COUNT; kind++)
             sim_tier_close(r->tiers->hosts[i].own[kind]);
     sim_tier_close(r->tiers->store);

@@ -15,7 +15,7 @@ struct simulation {
     const struct simulate_options *options;
     struct error error;
     struct config *config;
-    struct sim_hosts *hosts;
+    struct sim_machines *hosts;
     struct sim_trace trace;
     struct sim_report *report;
     struct sim_run_totals *totals;
@@ -59,9 +59,9 @@ static enum status cores_check(struct simulation *s)
 {
     uint64_t threads = 0;
     for (uint32_t i = 0; i < s->hosts->count; i++)
-        threads += s->hosts->hosts[i].threads;
+        threads += s->hosts->machines[i].threads;
     for (uint32_t i = 0; i < s->hosts->count; i++) {
-        const struct sim_machine_facts *host = &s->hosts->hosts[i];
+        const struct sim_machine_facts *host = &s->hosts->machines[i];
         const bool ranks = host->cost.devices[0] != NULL && host->cost.devices[0]->ranks > 1;
         if (host->cost.stage_count > 1)
             return error_set(&s->error, ST_USAGE,
@@ -89,16 +89,17 @@ static enum status hosts_read(struct simulation *s)
             status = profile_load(path, &s->hosts->profile, &s->error);
     }
     for (uint32_t i = 0; i < options->machines.count && status == ST_OK; i++)
-        status = sim_hosts_add(s->hosts, options->machines.texts[i], options->perf_model,
-                               options->model, s->config, &s->error);
+        status = sim_machines_add(s->hosts, options->machines.texts[i], options->perf_model,
+                                  options->model, s->config, &s->error);
     if (status == ST_OK && options->machines.count == 0)
-        status = sim_hosts_of_config(s->hosts, s->config, &s->error);
+        status = sim_machines_of_config(s->hosts, s->config, &s->error);
     if (status != ST_OK)
         return status;
     if (options->cores > 0 && (status = cores_check(s)) != ST_OK)
         return status;
-    s->hosts->context_tokens = options->context > 0 ? (uint32_t)options->context
-                                                    : sim_hosts_context_tokens(s->hosts, s->config);
+    s->hosts->context_tokens = options->context > 0
+                                   ? (uint32_t)options->context
+                                   : sim_machines_context_tokens(s->hosts, s->config);
     return ST_OK;
 }
 
@@ -137,7 +138,7 @@ static enum status compat_run(struct simulation *s)
     setup.kv_bytes_per_token = s->hosts->kv_bytes_per_token;
     enum status status = ST_OK;
     for (uint32_t i = 0; i < setup.host_count && status == ST_OK; i++) {
-        const struct sim_machine_facts *host = &s->hosts->hosts[i];
+        const struct sim_machine_facts *host = &s->hosts->machines[i];
         if (host->hardware == NULL || host->cost.curve == NULL)
             status = error_set(&s->error, ST_USAGE,
                                "--policy splitwise-compat: wants --machines and --table");
@@ -173,7 +174,7 @@ static enum status gateway_run(struct simulation *s)
 {
     const struct simulate_options *options = s->options;
     struct sim_run_options run = {
-        .hosts = s->hosts,
+        .machines = s->hosts,
         .config = s->config,
         .message_s = options->message_us / 1e6,
         .cores = (uint32_t)options->cores,
@@ -237,23 +238,23 @@ static void machines_print(const struct simulation *s, FILE *out)
     fprintf(out, "%-20s %-7s %6s %14s %14s %9s\n", "machine", "pool", "busy", "prompt tokens",
             "output tokens", "failures");
     for (uint32_t i = 0; i < s->hosts->count; i++) {
-        const struct sim_host_totals *t = &s->totals->hosts[i];
+        const struct sim_machine_totals *t = &s->totals->machines[i];
         double span_s = s->totals->last_s > 0 ? s->totals->last_s : 1;
-        fprintf(out, "%-20s %-7s %5.1f%% %14llu %14llu %9u\n", s->hosts->hosts[i].name,
+        fprintf(out, "%-20s %-7s %5.1f%% %14llu %14llu %9u\n", s->hosts->machines[i].name,
                 pool_name(t->home), 100 * t->busy_s / span_s, (unsigned long long)t->prompt_tokens,
                 (unsigned long long)t->output_tokens, t->failures);
     }
 }
 
-static void costs_print(const struct sim_hosts *hosts, FILE *out, const char *format)
+static void costs_print(const struct sim_machines *hosts, FILE *out, const char *format)
 {
     double cost = 0;
     double power = 0;
     for (uint32_t i = 0; i < hosts->count; i++) {
-        if (hosts->hosts[i].hardware == NULL)
+        if (hosts->machines[i].hardware == NULL)
             return;
-        cost += hosts->hosts[i].hardware->cost_per_hour;
-        power += hosts->hosts[i].hardware->power;
+        cost += hosts->machines[i].hardware->cost_per_hour;
+        power += hosts->machines[i].hardware->power;
     }
     if (cost > 0)
         fprintf(out, format, hosts->count, cost, power);
@@ -269,7 +270,7 @@ static uint64_t output_tokens(const struct simulation *s)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < s->hosts->count; i++)
-        sum += s->totals->hosts[i].output_tokens;
+        sum += s->totals->machines[i].output_tokens;
     return sum;
 }
 
@@ -299,11 +300,11 @@ static void json_print(const void *self, FILE *file)
                     (unsigned long long)s->totals->tier_tokens[kind]);
         fputs(",\"machines\":[", file);
         for (uint32_t i = 0; i < s->hosts->count; i++) {
-            const struct sim_host_totals *t = &s->totals->hosts[i];
+            const struct sim_machine_totals *t = &s->totals->machines[i];
             fprintf(file,
                     "%s{\"name\":\"%s\",\"home\":\"%s\",\"busy_s\":%.9g,\"prompt_tokens\":%llu,"
                     "\"output_tokens\":%llu,\"failures\":%u}",
-                    i > 0 ? "," : "", s->hosts->hosts[i].name, pool_name(t->home), t->busy_s,
+                    i > 0 ? "," : "", s->hosts->machines[i].name, pool_name(t->home), t->busy_s,
                     (unsigned long long)t->prompt_tokens, (unsigned long long)t->output_tokens,
                     t->failures);
         }
@@ -414,7 +415,7 @@ int simulate_trace(const struct simulate_options *options)
         status = trace_run(&s);
     int exit_status = status == ST_OK ? 0 : options_fail(&simulate_options_table, status, &s.error);
     if (s.hosts != NULL)
-        sim_hosts_done(s.hosts);
+        sim_machines_done(s.hosts);
     sim_usage_close(&s.usage);
     free(s.kills);
     free(s.config);

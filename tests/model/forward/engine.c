@@ -140,7 +140,7 @@ const float *engine_run(struct engine *e, const uint32_t *ids, uint32_t count, u
         .row_count = count, .first_position = position, .blocks = blocks};
     const struct forward_batch batch = {
         .token_ids = ids,
-        .finals = e->finals,
+        .draft_final_vectors = e->finals,
         .batch = {.row_count = count, .sequence_count = 1, .sequences = &sequence},
         .logits_rows = rows + logits_from,
         .logits_count = count - logits_from,

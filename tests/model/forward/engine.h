@@ -44,7 +44,7 @@ struct engine {
     const struct model_hyper *hyper;
     const struct model_shard *shard; /* This rank's share of the model. */
     uint32_t block_count;
-    const float *finals; /* forward_batch.finals of the next engine_run. */
+    const float *finals; /* forward_batch.draft_final_vectors of the next engine_run. */
 };
 
 void engine_open(const struct model_file *g, const struct engine_options *options,

@@ -74,7 +74,7 @@ static int plan_run(const char *hardware, const char *other, const char *slo, co
 static void written_check(const char *hardware, uint32_t stages, uint32_t ranks, uint32_t threads)
 {
     static struct config config;
-    static struct sim_hosts written, simulated;
+    static struct sim_machines written, simulated;
     struct error error = {""};
     char spec[440];
     memset(&written, 0, sizeof(written));
@@ -82,25 +82,25 @@ static void written_check(const char *hardware, uint32_t stages, uint32_t ranks,
     CHECKF(config_load(scratch_path("c.json"), &config, &error) == ST_OK, "%s", error.text);
     CHECK(profile_load(scratch_path("p.json"), &written.profile, &error) == ST_OK);
     simulated.profile = written.profile;
-    CHECKF(sim_hosts_of_config(&written, &config, &error) == ST_OK, "%s", error.text);
+    CHECKF(sim_machines_of_config(&written, &config, &error) == ST_OK, "%s", error.text);
     CHECK(written.count == 2);
     for (uint32_t i = 0; i < written.count; i++) {
-        const struct sim_machine_facts *host = &written.hosts[i];
+        const struct sim_machine_facts *host = &written.machines[i];
         snprintf(spec, sizeof(spec), "1:%s:%s", pool_name(host->home), scratch_path(hardware));
         simulated.count = 0;
-        CHECKF(sim_hosts_add(&simulated, spec, NULL, "", &config, &error) == ST_OK, "%s",
+        CHECKF(sim_machines_add(&simulated, spec, NULL, "", &config, &error) == ST_OK, "%s",
                error.text);
-        const struct sim_cost *cost = &host->cost, *want = &simulated.hosts[0].cost;
+        const struct sim_cost *cost = &host->cost, *want = &simulated.machines[0].cost;
         CHECK(cost->stage_count == stages && want->stage_count == stages);
         CHECK(cost->devices[0] == want->devices[0] && cost->devices[0]->ranks == ranks);
         CHECK(cost->devices[0]->threads == threads);
         CHECK(cost->stages[0].end == want->stages[0].end &&
               cost->stages[0].replica_count == want->stages[0].replica_count);
-        CHECK(host->kv_tokens == simulated.hosts[0].kv_tokens);
+        CHECK(host->kv_tokens == simulated.machines[0].kv_tokens);
     }
     simulated.profile = NULL;
-    sim_hosts_done(&simulated);
-    sim_hosts_done(&written);
+    sim_machines_done(&simulated);
+    sim_machines_done(&written);
 }
 
 /* A machine of two threads: as one process, or as two ranks. A step takes 119 us and 30 between two

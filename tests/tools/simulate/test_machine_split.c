@@ -278,7 +278,7 @@ static void ranks(void)
 
 static void simulated(void)
 {
-    static struct sim_hosts hosts;
+    static struct sim_machines hosts;
     static struct config config;
     struct error error;
     char spec[64];
@@ -287,12 +287,12 @@ static void simulated(void)
           ST_OK);
     scratch_write(TIGHT);
     snprintf(spec, sizeof(spec), "2:token:%s", path);
-    CHECKF(sim_hosts_add(&hosts, spec, NULL, "", &config, &error) == ST_OK, "%s", error.text);
-    const struct sim_cost *cost = &hosts.hosts[1].cost;
+    CHECKF(sim_machines_add(&hosts, spec, NULL, "", &config, &error) == ST_OK, "%s", error.text);
+    const struct sim_cost *cost = &hosts.machines[1].cost;
     const struct partition_plan *plan = &hosts.splits[0]->plan;
     CHECK(hosts.count == 2 && cost->stage_count == plan->stage_count && plan->stage_count > 1);
-    CHECK(hosts.hosts[1].kv_tokens == 900000 / (3 * 132) &&
-          hosts.hosts[1].threads == 2 * plan->devices);
+    CHECK(hosts.machines[1].kv_tokens == 900000 / (3 * 132) &&
+          hosts.machines[1].threads == 2 * plan->devices);
     const struct profile_work work = {.decodes = 16, .decode_context = 1024};
     double all_s = 0;
     uint32_t place = 0;
@@ -310,7 +310,7 @@ static void simulated(void)
     double want_s = (double)plan->latency_ns / 1e9 - back_s;
     CHECKF(all_s + between_s > want_s - 1e-8 && all_s + between_s < want_s + 1e-8, "%g, want %g",
            all_s + between_s, want_s);
-    sim_hosts_done(&hosts);
+    sim_machines_done(&hosts);
 }
 
 int main(void)

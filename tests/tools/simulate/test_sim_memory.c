@@ -484,7 +484,7 @@ static void random_event(void)
     }
 }
 
-static void machines_open(const struct sim_hosts *hosts, uint32_t stages)
+static void machines_open(const struct sim_machines *hosts, uint32_t stages)
 {
     static struct sim_machine_facts host;
     uint32_t blocks = 20 + draw(30);
@@ -494,7 +494,7 @@ static void machines_open(const struct sim_hosts *hosts, uint32_t stages)
                                                 .calls = &sim_calls};
     const struct sched_machine_facts facts = {.stage_count = stages, .path_count = 1};
     const struct sched_machine_options machine = sched_machine_options_make(&config, &facts);
-    host = hosts->hosts[stages > 1 ? 0 : 1];
+    host = hosts->machines[stages > 1 ? 0 : 1];
     CHECK(host.cost.stage_count == stages);
     host.kv_tokens = (uint64_t)blocks * config.kv.block_tokens;
     flight_max = sched_batches_in_flight(stages, 1);
@@ -512,7 +512,7 @@ static void machines_open(const struct sim_hosts *hosts, uint32_t stages)
     token_pool_writer_up(pool, (struct token_link){.number = 1}, "p", NULL);
 }
 
-static void run(const struct sim_hosts *hosts, uint64_t number)
+static void run(const struct sim_machines *hosts, uint64_t number)
 {
     draws = number << 32;
     config.scheduler.growth_tokens = 1 + draw(40);
@@ -560,18 +560,18 @@ int main(void)
         "\"p\": {\"threads\": 2, \"stages\": [{\"threads\": 2, \"layers\": \"0-0\"}, "
         "{\"threads\": 2, \"layers\": \"1-2\"}]}, "
         "\"t\": {\"threads\": 2, \"kv_memory\": \"16MiB\"}}}";
-    static struct sim_hosts hosts;
+    static struct sim_machines hosts;
     struct error error = {""};
     seed = test_seed();
     CHECKF(config_parse(text, strlen(text), "c.json", &config, &error) == ST_OK, "%s", error.text);
     CHECK(profile_parse(profile_example, strlen(profile_example), "p.json", &hosts.profile,
                         &error) == ST_OK);
-    CHECKF(sim_hosts_of_config(&hosts, &config, &error) == ST_OK, "%s", error.text);
+    CHECKF(sim_machines_of_config(&hosts, &config, &error) == ST_OK, "%s", error.text);
     /* More cases, until the rarest decision has occurred. */
     for (uint64_t number = 0;
          number < RUNS || (decision_counts[GIVEN_UP] == 0 && number < 50 * RUNS); number++)
         run(&hosts, number);
-    sim_hosts_done(&hosts);
+    sim_machines_done(&hosts);
     printf("equal decisions: %" PRIu64 " grants, %" PRIu64 " preemptions, %" PRIu64
            " reservations given up, %" PRIu64 " chunks of prompts, %" PRIu64 " tokens\n",
            decision_counts[GRANTED], decision_counts[PREEMPTED], decision_counts[GIVEN_UP],

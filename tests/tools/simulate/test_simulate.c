@@ -40,7 +40,7 @@ static size_t file_read(const char *name, char *out, size_t room)
 
 struct cluster {
     struct config config;
-    struct sim_hosts hosts;
+    struct sim_machines hosts;
     struct sim_report report;
     struct sim_run_totals totals;
     struct sim_run_options options;
@@ -57,12 +57,12 @@ static struct cluster *cluster_new(const char *const *machines, uint32_t count)
         snprintf(spec, sizeof(spec), "%.*s%s/%s.json",
                  (int)(strchr(machines[i], '@') - machines[i]), machines[i], hardware,
                  strchr(machines[i], '@') + 1);
-        CHECKF(sim_hosts_add(&c->hosts, spec, table, "bloom-176b", &c->config, &error) == ST_OK,
+        CHECKF(sim_machines_add(&c->hosts, spec, table, "bloom-176b", &c->config, &error) == ST_OK,
                "%s", error.text);
     }
     c->hosts.context_tokens = 8192;
     c->options = (struct sim_run_options){
-        .hosts = &c->hosts, .config = &c->config, .message_s = MESSAGE_S, .seed = seed};
+        .machines = &c->hosts, .config = &c->config, .message_s = MESSAGE_S, .seed = seed};
     return c;
 }
 
@@ -181,7 +181,7 @@ static void cores_are_shared(void)
     struct cluster *c = cluster_new(machines, 3);
     struct row rows[ROWS_MAX];
     for (int i = 0; i < 3; i++)
-        c->hosts.hosts[i].threads = 2;
+        c->hosts.machines[i].threads = 2;
     c->options.cores = 2;
     c->config.scheduler.turn_ms = 0;
     c->config.scheduler.prompt_batch_tokens = 2048;
@@ -209,14 +209,14 @@ static struct cluster *cluster_of_config(const char *stages)
              stages);
     CHECKF(config_parse(config, strlen(config), "c.json", &c->config, &error) == ST_OK, "%s",
            error.text);
-    CHECK(sim_hosts_of_config(&c->hosts, &c->config, &error) == ST_USAGE);
+    CHECK(sim_machines_of_config(&c->hosts, &c->config, &error) == ST_USAGE);
     CHECKF(strstr(error.text, "--profile: wanted") != NULL, "%s", error.text);
     CHECK(profile_parse(profile_example, strlen(profile_example), "p.json", &c->hosts.profile,
                         &error) == ST_OK);
-    CHECKF(sim_hosts_of_config(&c->hosts, &c->config, &error) == ST_OK, "%s", error.text);
+    CHECKF(sim_machines_of_config(&c->hosts, &c->config, &error) == ST_OK, "%s", error.text);
     c->hosts.context_tokens = 2048;
-    c->options =
-        (struct sim_run_options){.hosts = &c->hosts, .config = &c->config, .message_s = MESSAGE_S};
+    c->options = (struct sim_run_options){
+        .machines = &c->hosts, .config = &c->config, .message_s = MESSAGE_S};
     return c;
 }
 
@@ -228,7 +228,7 @@ static void profile_and_stages(void)
     struct cluster *c = cluster_of_config(STAGE("0-0") ", " STAGE("1-2"));
     struct row rows[ROWS_MAX];
     struct error error = {""};
-    CHECK(c->hosts.count == 2 && c->hosts.hosts[0].cost.stage_count == 2);
+    CHECK(c->hosts.count == 2 && c->hosts.machines[0].cost.stage_count == 2);
     scratch_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,20,3\n");
     cluster_run(c);
     CHECK(rows_read(rows) == 1);
@@ -245,14 +245,14 @@ static void profile_and_stages(void)
     /* threads 0 = a thread per core: the largest measured number of threads is used. */
     c->config.machines[1].threads = 0;
     c->hosts.count = 0;
-    CHECKF(sim_hosts_of_config(&c->hosts, &c->config, &error) == ST_OK, "%s", error.text);
-    CHECK(c->hosts.hosts[1].cost.devices[0] == d && c->hosts.hosts[1].threads == 2);
+    CHECKF(sim_machines_of_config(&c->hosts, &c->config, &error) == ST_OK, "%s", error.text);
+    CHECK(c->hosts.machines[1].cost.devices[0] == d && c->hosts.machines[1].threads == 2);
     c->config.machines[1].threads = 3;
     c->hosts.count = 0;
-    CHECK(sim_hosts_of_config(&c->hosts, &c->config, &error) == ST_NOT_FOUND);
+    CHECK(sim_machines_of_config(&c->hosts, &c->config, &error) == ST_NOT_FOUND);
     CHECKF(strstr(error.text, "machine t: the profile has no device cpu with 3 threads") != NULL,
            "%s", error.text);
-    sim_hosts_done(&c->hosts);
+    sim_machines_done(&c->hosts);
     free(c);
 }
 
@@ -262,8 +262,8 @@ static void replicas(void)
 {
     struct cluster *c = cluster_of_config(STAGE("0-0") ", " STAGE("1-2") ", " STAGE("1-2"));
     struct row rows[ROWS_MAX];
-    CHECK(c->hosts.hosts[0].cost.stage_count == 2 &&
-          c->hosts.hosts[0].cost.stages[1].replica_count == 2);
+    CHECK(c->hosts.machines[0].cost.stage_count == 2 &&
+          c->hosts.machines[0].cost.stages[1].replica_count == 2);
     scratch_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,20,1\n0,20,1\n");
     cluster_run(c);
     CHECK(rows_read(rows) == 2);
@@ -272,7 +272,7 @@ static void replicas(void)
     double first_us = profile_stage_prompt_us(p, d, 0, 1, 20, 0, 1);
     CHECKF(near(rows[1].ttft_s - rows[0].ttft_s, first_us / 1e6), "%.9f and %.9f", rows[0].ttft_s,
            rows[1].ttft_s);
-    sim_hosts_done(&c->hosts);
+    sim_machines_done(&c->hosts);
     free(c);
 }
 
@@ -341,8 +341,8 @@ static struct cluster *cluster_draw(void)
     static const char *const checkpoints[] = {"off", "idle", "always"};
     struct cluster *c = cluster_new(some[draw(4)], 2 + draw(2));
     for (uint32_t i = 0; i < c->hosts.count; i++) {
-        c->hosts.hosts[i].kv_tokens = draw(2) == 0 ? 100000 : 6900 + draw(2000);
-        c->hosts.hosts[i].threads = 1 + draw(2);
+        c->hosts.machines[i].kv_tokens = draw(2) == 0 ? 100000 : 6900 + draw(2000);
+        c->hosts.machines[i].threads = 1 + draw(2);
     }
     c->hosts.context_tokens = 3450;
     c->options.cores = draw(3) == 0 ? 1 + draw(4) : 0;
@@ -402,12 +402,13 @@ static void usage_adds_up(const struct cluster *c, const struct sim_usage *usage
                 (end_s - i * usage->interval_s) * (sim_usage_mean(usage, m, SIM_USAGE_PROMPT, i) +
                                                    sim_usage_mean(usage, m, SIM_USAGE_DECODE, i));
         }
-        double want_s = c->totals.hosts[m].busy_s;
-        bool exact = c->totals.hosts[m].failures == 0 && c->options.cores == 0;
+        double want_s = c->totals.machines[m].busy_s;
+        bool exact = c->totals.machines[m].failures == 0 && c->options.cores == 0;
         CHECKF(!exact || fabs(busy_s - want_s) < 1e-6, "machine %u: %g s, want %g", m, busy_s,
                want_s);
-        CHECK(c->options.cores == 0 || c->totals.hosts[m].failures > 0 || busy_s <= want_s + 1e-6);
-        CHECK(strcmp(usage->names[m], c->hosts.hosts[m].name) == 0);
+        CHECK(c->options.cores == 0 || c->totals.machines[m].failures > 0 ||
+              busy_s <= want_s + 1e-6);
+        CHECK(strcmp(usage->names[m], c->hosts.machines[m].name) == 0);
     }
 }
 

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 static struct config config;
-static struct sim_hosts hosts;
+static struct sim_machines hosts;
 static struct sim_report report;
 static struct sim_run_totals totals;
 static struct sim_run_options options;
@@ -28,10 +28,10 @@ static void cluster_open(const char *machines, uint32_t drafts, double right)
     config.scheduler.speculative_tokens = drafts;
     memset(&hosts, 0, sizeof(hosts));
     snprintf(spec, sizeof(spec), "%s:%s/h100.json", machines, hardware);
-    CHECKF(sim_hosts_add(&hosts, spec, table, "bloom-176b", &config, &error) == ST_OK, "%s",
+    CHECKF(sim_machines_add(&hosts, spec, table, "bloom-176b", &config, &error) == ST_OK, "%s",
            error.text);
     hosts.context_tokens = 4096;
-    options = (struct sim_run_options){.hosts = &hosts,
+    options = (struct sim_run_options){.machines = &hosts,
                                        .config = &config,
                                        .message_s = 0.001,
                                        .repair_s = 2,
@@ -58,7 +58,7 @@ static void cluster_run(const char *workload, uint32_t requests)
 static double step_s(uint32_t rows)
 {
     const struct profile_work work = {.decodes = rows, .decode_context = 600};
-    return sim_cost_stage_s(&hosts.hosts[0].cost, 0, 0, &work);
+    return sim_cost_stage_s(&hosts.machines[0].cost, 0, 0, &work);
 }
 
 /* Every drafted token is right, or none is. The prompt gives the first of the 200 tokens. */
@@ -122,7 +122,7 @@ static void random_cluster(uint64_t round)
     draws = 0;
     cluster_open(some[draw(3)], 1 + draw(8), 0.1 * draw(11));
     for (uint32_t i = 0; i < hosts.count; i++)
-        hosts.hosts[i].kv_tokens = 2500 + draw(3000);
+        hosts.machines[i].kv_tokens = 2500 + draw(3000);
     hosts.context_tokens = 1200;
     options.failure_s = draw(2) == 0 ? 0 : 10 + draw(30);
     config.scheduler.growth_tokens = 1 + draw(64);
@@ -130,7 +130,7 @@ static void random_cluster(uint64_t round)
     cluster_run("poisson:rate=3,requests=120,prompt=uniform:10:600,output=uniform:1:300", 120);
     uint64_t tokens = 0;
     for (uint32_t i = 0; i < hosts.count; i++)
-        tokens += totals.hosts[i].output_tokens;
+        tokens += totals.machines[i].output_tokens;
     CHECK(tokens >= report.output_tokens);
     CHECK(report.outcomes[SIM_DONE] < 120 || tokens == report.output_tokens);
 }

@@ -42,7 +42,7 @@ struct scene {
 };
 
 static struct config config;
-static struct sim_hosts hosts;
+static struct sim_machines hosts;
 static struct sim_report report;
 static struct sim_run_totals totals;
 
@@ -63,16 +63,16 @@ static void scene_run(const struct scene *scene)
     for (const char *each; (each = strtok_r(rest, " ", &rest)) != NULL;) {
         char spec[1400];
         snprintf(spec, sizeof(spec), "%s:%s/h100.json", each, hardware);
-        CHECKF(sim_hosts_add(&hosts, spec, table, "bloom-176b", &config, &error) == ST_OK, "%s",
+        CHECKF(sim_machines_add(&hosts, spec, table, "bloom-176b", &config, &error) == ST_OK, "%s",
                error.text);
     }
     for (uint32_t i = 0; i < hosts.count && scene->link_bytes_per_s > 0; i++)
-        hosts.hosts[i].link_bytes_per_s = scene->link_bytes_per_s;
+        hosts.machines[i].link_bytes_per_s = scene->link_bytes_per_s;
     hosts.context_tokens = 16384;
     snprintf(text, sizeof(text), "arrival_timestamp,prompt_size,token_size\n0,%u,%u\n",
              scene->prompt_tokens, scene->output_tokens);
     scratch_write("trace.csv", text);
-    const struct sim_run_options options = {.hosts = &hosts,
+    const struct sim_run_options options = {.machines = &hosts,
                                             .config = &config,
                                             .message_s = MESSAGE_S,
                                             .repair_s = 1000,
@@ -228,7 +228,7 @@ static void rows_run(const char *text, struct sim_run_options *options)
     struct error error = {""};
     struct sim_trace trace;
     scratch_write("trace.csv", text);
-    options->hosts = &hosts;
+    options->machines = &hosts;
     options->config = &config;
     options->message_s = MESSAGE_S;
     options->repair_s = 1000;
@@ -299,7 +299,7 @@ static void wait_for_memory_is_limited(void)
         config.scheduler.queue_ms = queue_ms;
         config.scheduler.adaptive_pools = false;
         snprintf(config.scheduler.placement, sizeof(config.scheduler.placement), "split");
-        hosts.hosts[1].kv_tokens = 2624;
+        hosts.machines[1].kv_tokens = 2624;
         rows_run("arrival_timestamp,prompt_size,token_size\n0,500,2000\n0.5,2300,10\n", &options);
         CHECKF(report.outcomes[SIM_DONE] == (queue_ms > 0 ? 1 : 2) &&
                    report.outcomes[SIM_REFUSED] == (queue_ms > 0 ? 1 : 0),
@@ -344,14 +344,14 @@ static void kills_while_down(void)
     scene_run(&scene);
     scratch_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,100,2\n10,100,2\n");
     const struct sim_run_options options = {
-        .hosts = &hosts, .config = &config, .repair_s = 1, .kills = kills, .kill_count = 3};
+        .machines = &hosts, .config = &config, .repair_s = 1, .kills = kills, .kill_count = 3};
     CHECK(sim_trace_open(&trace, scratch_path("trace.csv"), false, 0, &error) == ST_OK);
     CHECK(sim_report_open(&report, NULL, false, &error) == ST_OK);
     CHECK(sim_run(&options, &trace, &report, &totals, &error) == ST_OK);
     sim_trace_close(&trace);
     CHECK(report.outcomes[SIM_DONE] == 2);
-    CHECKF(totals.hosts[0].failures == 2 && totals.hosts[1].failures == 0, "%u failures",
-           totals.hosts[0].failures);
+    CHECKF(totals.machines[0].failures == 2 && totals.machines[1].failures == 0, "%u failures",
+           totals.machines[0].failures);
 }
 
 /* ---- memory ---- */
@@ -372,10 +372,10 @@ static void kept_kv_is_displaced(void)
                           .killed = NEVER};
     const struct sim_machine_calls calls = {.reserved = ignore_reserved};
     scene_run(&scene);
-    hosts.hosts[0].kv_tokens = 10 * BLOCK_TOKENS;
+    hosts.machines[0].kv_tokens = 10 * BLOCK_TOKENS;
     config.scheduler.growth_reserve_percent = 0;
     const struct sim_machine_options options = {
-        .host = &hosts.hosts[0], .config = &config, .context_tokens = 160, .calls = &calls};
+        .host = &hosts.machines[0], .config = &config, .context_tokens = 160, .calls = &calls};
     struct sim_machine *machine;
     sched_slot slots[2], copy;
     CHECK(sim_machine_open(&options, &machine) == ST_OK);

@@ -14,7 +14,7 @@
 #define KV_BYTES (3 * 132) /* Of a token in all layers. */
 
 static struct config config;
-static struct sim_hosts hosts;
+static struct sim_machines hosts;
 static struct sim_report report;
 static struct sim_run_totals totals;
 
@@ -27,7 +27,7 @@ static void profile_open(const char *from, const char *to)
     int bytes =
         snprintf(text, sizeof(text), "%.*s%s%s", (int)(at - profile_example), profile_example,
                  from != NULL ? to : "", at + (from != NULL ? strlen(from) : 0));
-    sim_hosts_done(&hosts);
+    sim_machines_done(&hosts);
     memset(&hosts, 0, sizeof(hosts));
     config_default(&config);
     snprintf(config.kv.transfer, sizeof(config.kv.transfer), "one-piece");
@@ -40,7 +40,7 @@ static enum status machine_add(const char *pool, const char *text, struct error 
     char spec[500];
     scratch_write("hw.json", text);
     snprintf(spec, sizeof(spec), "1:%s:%s", pool, scratch_path("hw.json"));
-    return sim_hosts_add(&hosts, spec, NULL, NULL, &config, error);
+    return sim_machines_add(&hosts, spec, NULL, NULL, &config, error);
 }
 
 static double transfer_s(void)
@@ -48,8 +48,8 @@ static double transfer_s(void)
     struct error error = {""};
     struct sim_trace trace;
     scratch_write("trace.csv", "arrival_timestamp,prompt_size,token_size\n0,100,3\n");
-    hosts.context_tokens = sim_hosts_context_tokens(&hosts, &config);
-    const struct sim_run_options options = {.hosts = &hosts, .config = &config};
+    hosts.context_tokens = sim_machines_context_tokens(&hosts, &config);
+    const struct sim_run_options options = {.machines = &hosts, .config = &config};
     CHECK(sim_trace_open(&trace, scratch_path("trace.csv"), false, 0, &error) == ST_OK);
     CHECK(sim_report_open(&report, NULL, false, &error) == ST_OK);
     CHECKF(sim_run(&options, &trace, &report, &totals, &error) == ST_OK, "%s", error.text);
@@ -99,8 +99,8 @@ static void hosts_with_equal_devices(void)
     profile_open(TWO_CPUS, "\"kind\": \"cpu\", \"host\": \"b\", \"threads\": 2");
     CHECK(machine_add("prompt", CPU ", \"host\": \"a\"}", &error) == ST_OK);
     CHECK(machine_add("token", CPU ", \"host\": \"b\"}", &error) == ST_OK);
-    CHECK(strcmp(hosts.hosts[0].cost.devices[0]->name, "cpu-2") == 0);
-    CHECK(strcmp(hosts.hosts[1].cost.devices[0]->name, "gpu") == 0);
+    CHECK(strcmp(hosts.machines[0].cost.devices[0]->name, "cpu-2") == 0);
+    CHECK(strcmp(hosts.machines[1].cost.devices[0]->name, "gpu") == 0);
     wanted(1e9, 20e-6);
     CHECK(machine_add("token", CPU ", \"host\": \"c\"}", &error) == ST_NOT_FOUND);
     CHECKF(strstr(error.text, "no device cpu with 2 threads on host c") != NULL, "%s", error.text);
@@ -110,15 +110,15 @@ static void hosts_with_equal_devices(void)
     CHECKF(config_parse(machines, strlen(machines), "c.json", &config, &error) == ST_OK, "%s",
            error.text);
     hosts.count = 0;
-    CHECKF(sim_hosts_of_config(&hosts, &config, &error) == ST_OK, "%s", error.text);
-    CHECK(strcmp(hosts.hosts[0].cost.devices[0]->name, "cpu-2") == 0);
-    CHECK(strcmp(hosts.hosts[1].cost.devices[0]->name, "gpu") == 0);
+    CHECKF(sim_machines_of_config(&hosts, &config, &error) == ST_OK, "%s", error.text);
+    CHECK(strcmp(hosts.machines[0].cost.devices[0]->name, "cpu-2") == 0);
+    CHECK(strcmp(hosts.machines[1].cost.devices[0]->name, "gpu") == 0);
     snprintf(config.kv.transfer, sizeof(config.kv.transfer), "one-piece");
     wanted(1e9, 20e-6);
     config.machines[0].address[0] = 'x'; /* Not measured: any device of that kind. */
     hosts.count = 0;
-    CHECK(sim_hosts_of_config(&hosts, &config, &error) == ST_OK);
-    CHECK(strcmp(hosts.hosts[0].cost.devices[0]->name, "cpu-2") == 0);
+    CHECK(sim_machines_of_config(&hosts, &config, &error) == ST_OK);
+    CHECK(strcmp(hosts.machines[0].cost.devices[0]->name, "cpu-2") == 0);
 }
 
 /* A prompt of 100 tokens and 2 decode steps, on machines whose powers are measured. */
@@ -130,7 +130,7 @@ static void energy(void)
     CHECK(machine_add("prompt", CPU "}", &error) == ST_OK);
     CHECK(machine_add("token", CPU "}", &error) == ST_OK);
     transfer_s();
-    const struct sim_host_totals *p = &totals.hosts[0], *t = &totals.hosts[1];
+    const struct sim_machine_totals *p = &totals.machines[0], *t = &totals.machines[1];
     CHECK(p->busy_s > 0 && p->prompt_busy_s == p->busy_s);
     CHECK(t->busy_s > 0 && t->prompt_busy_s == 0);
     CHECK(sim_energy_j(&hosts, &totals, &joules));
@@ -148,7 +148,7 @@ int main(void)
     hardware();
     energy();
     hosts_with_equal_devices();
-    sim_hosts_done(&hosts);
+    sim_machines_done(&hosts);
     CHECK(remove(scratch_path("hw.json")) == 0 && remove(scratch_path("trace.csv")) == 0 &&
           rmdir(scratch) == 0);
     return 0;

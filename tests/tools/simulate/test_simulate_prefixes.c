@@ -31,7 +31,7 @@ struct row {
 
 static struct row rows[ROWS_MAX];
 static struct config config;
-static struct sim_hosts hosts;
+static struct sim_machines hosts;
 static struct sim_report report;
 static struct sim_run_totals totals;
 static struct sim_run_options options;
@@ -64,12 +64,12 @@ static void cluster_open(const char *machines)
     for (const char *each; (each = strtok_r(rest, " ", &rest)) != NULL;) {
         char spec[1400];
         snprintf(spec, sizeof(spec), "%s:%s/h100.json", each, hardware);
-        CHECKF(sim_hosts_add(&hosts, spec, table, "bloom-176b", &config, &error) == ST_OK, "%s",
+        CHECKF(sim_machines_add(&hosts, spec, table, "bloom-176b", &config, &error) == ST_OK, "%s",
                error.text);
     }
     hosts.context_tokens = 4096;
     options = (struct sim_run_options){
-        .hosts = &hosts, .config = &config, .message_s = MESSAGE_S, .repair_s = 2, .seed = seed};
+        .machines = &hosts, .config = &config, .message_s = MESSAGE_S, .repair_s = 2, .seed = seed};
 }
 
 static void cluster_run(uint32_t count)
@@ -147,7 +147,7 @@ static void beginning_is_not_sent(void)
     snprintf(config.kv.transfer, sizeof(config.kv.transfer), "one-piece");
     snprintf(config.scheduler.placement, sizeof(config.scheduler.placement), "split");
     for (uint32_t i = 0; i < hosts.count; i++)
-        hosts.hosts[i].link_bytes_per_s = link;
+        hosts.machines[i].link_bytes_per_s = link;
     cluster_run(2);
     double want_s = (512 + 128) * token_s;
     CHECKF(fabs(report.transfer.sum - want_s) < 0.01 * want_s, "%.6f, want %.6f",
@@ -226,7 +226,7 @@ static void cache_is_that_of_the_model(void)
     for (size_t i = 0; i < sizeof(blocks) / sizeof(blocks[0]); i++) {
         cluster_open("1:mixed");
         rows_draw(ROWS_MAX, 30); /* No two requests at the same time. */
-        hosts.hosts[0].kv_tokens = blocks[i] * BLOCK_TOKENS;
+        hosts.machines[0].kv_tokens = blocks[i] * BLOCK_TOKENS;
         hosts.context_tokens = 1200;
         config.scheduler.growth_tokens = 64; /* All blocks are taken at the beginning. */
         cluster_run(ROWS_MAX);
@@ -296,7 +296,7 @@ static void beginning_is_loaded(enum tier_kind kind, bool fast, uint32_t wait_ms
             rows[i].ids[k] += 1000 * (i % 2);
     }
     cluster_open("1:mixed");
-    hosts.hosts[0].kv_tokens = 44 * BLOCK_TOKENS;
+    hosts.machines[0].kv_tokens = 44 * BLOCK_TOKENS;
     hosts.context_tokens = 704;
     config.kv.tiers.wait_ms = wait_ms;
     tier_set(kind, rate);
@@ -406,16 +406,16 @@ static void random_cluster(uint64_t round)
     rows_draw(200, 0.2 + 0.1 * draw(20));
     bool windows = draw(2) == 0;
     for (uint32_t i = 0; i < hosts.count; i++) {
-        hosts.hosts[i].kv_tokens = draw(2) == 0 ? 100000 : 3000 + draw(4000);
+        hosts.machines[i].kv_tokens = draw(2) == 0 ? 100000 : 3000 + draw(4000);
         if (!windows)
             continue;
-        hosts.hosts[i].cost.groups =
+        hosts.machines[i].cost.groups =
             (struct layer_groups){.count = 3, .windowed = 3, .window_tokens = 1 + draw(300)};
-        hosts.hosts[i].cost.windowed_layers = 2 * hosts.hosts[i].cost.layer_count / 3;
-        hosts.hosts[i].kv_tokens *= 3;
+        hosts.machines[i].cost.windowed_layers = 2 * hosts.machines[i].cost.layer_count / 3;
+        hosts.machines[i].kv_tokens *= 3;
     }
     for (uint32_t i = 1; i < hosts.count; i++)
-        hosts.hosts[i].cost.groups = hosts.hosts[0].cost.groups;
+        hosts.machines[i].cost.groups = hosts.machines[0].cost.groups;
     hosts.context_tokens = 1200;
     options.failure_s = draw(2) == 0 ? 0 : 5 + draw(30);
     snprintf(config.scheduler.policy, sizeof(config.scheduler.policy), "%s",

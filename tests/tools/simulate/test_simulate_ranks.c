@@ -19,7 +19,7 @@
 #define MESSAGE_S 0.001
 
 static struct config config;
-static struct sim_hosts hosts;
+static struct sim_machines hosts;
 
 static void hosts_begin(const char *machines)
 {
@@ -40,7 +40,7 @@ static void hosts_begin(const char *machines)
 static void hosts_read(void)
 {
     struct error error = {""};
-    CHECKF(sim_hosts_of_config(&hosts, &config, &error) == ST_OK, "%s", error.text);
+    CHECKF(sim_machines_of_config(&hosts, &config, &error) == ST_OK, "%s", error.text);
 }
 
 struct times {
@@ -53,7 +53,7 @@ static struct times request_run(void)
     static struct sim_report report;
     static struct sim_run_totals totals;
     const struct sim_run_options options = {
-        .hosts = &hosts, .config = &config, .message_s = MESSAGE_S};
+        .machines = &hosts, .config = &config, .message_s = MESSAGE_S};
     struct sim_trace trace;
     struct error error = {""};
     struct times t;
@@ -90,15 +90,16 @@ static void one_stage(void)
 {
     hosts_begin("\"p\": {" RANKS "}" MACHINE_T);
     hosts_read();
-    CHECK(hosts.count == 2 && hosts.hosts[0].cost.stage_count == 1 && hosts.hosts[0].threads == 2);
-    CHECK(hosts.hosts[0].cost.stages[0].replica_count == 1);
-    CHECK(hosts.hosts[0].cost.devices[0]->ranks == 2);
-    CHECK(hosts.hosts[0].kv_tokens == (16 << 20) / 396 && hosts.hosts[0].kv_copies == 1);
+    CHECK(hosts.count == 2 && hosts.machines[0].cost.stage_count == 1 &&
+          hosts.machines[0].threads == 2);
+    CHECK(hosts.machines[0].cost.stages[0].replica_count == 1);
+    CHECK(hosts.machines[0].cost.devices[0]->ranks == 2);
+    CHECK(hosts.machines[0].kv_tokens == (16 << 20) / 396 && hosts.machines[0].kv_copies == 1);
     struct times t = request_run();
     CHECKF(near(t.ttft_s, 4 * MESSAGE_S + 128e-6 + SIM_COST_BATCH_S), "%.9f", t.ttft_s);
     CHECKF(near(t.e2e_s - t.ttft_s - t.transfer_s, 2 * (75e-6 + SIM_COST_BATCH_S)), "%.9f",
            t.e2e_s - t.ttft_s - t.transfer_s);
-    sim_hosts_done(&hosts);
+    sim_machines_done(&hosts);
 }
 
 /* One stage has two ranks, the other none: 26 + 3 us, the link's 2 + 0.512 us, then the example's 40 +
@@ -109,18 +110,18 @@ static void two_stages(void)
                 "{\"tensor_parallel\": 2, \"threads\": 2, \"layers\": \"0-0\"}, "
                 "{\"threads\": 2, \"layers\": \"1-2\"}]}" MACHINE_T);
     hosts_read();
-    const struct sim_cost *cost = &hosts.hosts[0].cost;
+    const struct sim_cost *cost = &hosts.machines[0].cost;
     CHECK(cost->stage_count == 2 && cost->devices[0]->ranks == 2 && cost->devices[1]->ranks == 1);
     CHECK(cost->stages[1].first_device == 1 && cost->stages[1].replica_count == 1);
     struct times t = request_run();
     CHECKF(near(t.ttft_s, 4 * MESSAGE_S + 197.762e-6), "%.9f", t.ttft_s);
-    sim_hosts_done(&hosts);
+    sim_machines_done(&hosts);
     /* Without layers in the config, two ranks get as many layers as two of one rank. */
     hosts_begin("\"p\": {\"threads\": 4, \"stages\": [{\"tensor_parallel\": 2, \"threads\": 2}, "
                 "{\"threads\": 2}]}" MACHINE_T);
     hosts_read();
     CHECK(cost->stage_count == 2 && cost->stages[0].end == 2 && cost->stages[1].first == 2);
-    sim_hosts_done(&hosts);
+    sim_machines_done(&hosts);
 }
 
 /* Where each rank has the KV of all heads, it is in the memory twice, and crosses the link
@@ -130,11 +131,11 @@ static void copies(void)
     hosts_begin("\"p\": {\"threads\": 2, \"kv_memory\": \"16MiB\"}" MACHINE_T);
     hosts.profile->model.kv_copied = true;
     hosts_read();
-    CHECK(hosts.hosts[0].kv_tokens == (16 << 20) / 396);
-    CHECK(hosts.hosts[1].kv_tokens == (16 << 20) / 396 / 2 && hosts.hosts[1].kv_copies == 2);
-    CHECK(near(sim_hosts_link(&hosts, 0, 1).bytes_per_s, 5e9));
-    CHECK(near(sim_hosts_link(&hosts, 1, 0).bytes_per_s, 1e10));
-    sim_hosts_done(&hosts);
+    CHECK(hosts.machines[0].kv_tokens == (16 << 20) / 396);
+    CHECK(hosts.machines[1].kv_tokens == (16 << 20) / 396 / 2 && hosts.machines[1].kv_copies == 2);
+    CHECK(near(sim_machines_link(&hosts, 0, 1).bytes_per_s, 5e9));
+    CHECK(near(sim_machines_link(&hosts, 1, 0).bytes_per_s, 1e10));
+    sim_machines_done(&hosts);
 }
 
 static void hardware_files(void)
@@ -145,19 +146,19 @@ static void hardware_files(void)
     scratch_write("h.json", "{\"name\": \"x\", \"device\": \"cpu\", \"threads\": 2, "
                             "\"tensor_parallel\": 2}");
     CHECKF(hardware_read(scratch_path("h.json"), &hardware, &error) == ST_OK, "%s", error.text);
-    const struct profile_device *device = sim_hosts_device(hosts.profile, &hardware, &error);
+    const struct profile_device *device = sim_machines_device(hosts.profile, &hardware, &error);
     CHECK(device != NULL && device->ranks == 2);
     scratch_write("h.json", "{\"name\": \"x\", \"device\": \"cpu\", \"threads\": 2}");
     CHECK(hardware_read(scratch_path("h.json"), &hardware, &error) == ST_OK);
-    CHECK(sim_hosts_device(hosts.profile, &hardware, &error) == &hosts.profile->devices[0]);
+    CHECK(sim_machines_device(hosts.profile, &hardware, &error) == &hosts.profile->devices[0]);
     hardware.tensor_parallel = 3;
-    CHECK(sim_hosts_device(hosts.profile, &hardware, &error) == NULL);
+    CHECK(sim_machines_device(hosts.profile, &hardware, &error) == NULL);
     CHECKF(strcmp(error.text, "the profile has no device cpu with 2 threads of 3 ranks") == 0, "%s",
            error.text);
     scratch_write("h.json", "{\"name\": \"x\", \"tensor_parallel\": 2, \"devices\": [{}]}");
     CHECK(hardware_read(scratch_path("h.json"), &hardware, &error) == ST_INVALID);
     CHECKF(strstr(error.text, "\"tensor_parallel\" beside \"devices\"") != NULL, "%s", error.text);
-    sim_hosts_done(&hosts);
+    sim_machines_done(&hosts);
 }
 
 /* Runs `cleave simulate` on the config with this number of cores. */
@@ -175,7 +176,7 @@ static void refusals(void)
 {
     struct error error = {""};
     hosts_begin("\"p\": {\"threads\": 4, \"tensor_parallel\": 2}" MACHINE_T);
-    CHECK(sim_hosts_of_config(&hosts, &config, &error) == ST_NOT_FOUND);
+    CHECK(sim_machines_of_config(&hosts, &config, &error) == ST_NOT_FOUND);
     CHECKF(strcmp(error.text,
                   "c.json: machine p: the profile has no device cpu with 4 threads of 2 "
                   "ranks") == 0,
@@ -187,7 +188,7 @@ static void refusals(void)
                             "\"p\": {" RANKS "}" MACHINE_T "}}");
     CHECK(command("4") == 0);
     CHECK(command("3") != 0); /* Two machines of two ranks with a thread each. */
-    sim_hosts_done(&hosts);
+    sim_machines_done(&hosts);
 }
 
 int main(void)

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 static struct config config;
-static struct sim_hosts hosts;
+static struct sim_machines hosts;
 
 /* `count`: number of stages, each with two threads. */
 static void config_read(const char *pool, const char *stages, int count, bool profile)
@@ -51,9 +51,9 @@ static void compare(const char *pool, const char *stages, int count, bool profil
     CHECKF(stage_plan_make(&config, entry, &hyper, 0xdeadbeef, &plan, &error) == ST_OK, "%s",
            error.text);
     hosts.count = 0;
-    CHECKF(sim_hosts_of_config(&hosts, &config, &error) == ST_OK, "%s", error.text);
+    CHECKF(sim_machines_of_config(&hosts, &config, &error) == ST_OK, "%s", error.text);
     for (uint32_t i = 0; i < hosts.count; i++)
-        host = strcmp(hosts.hosts[i].name, "a") == 0 ? &hosts.hosts[i] : host;
+        host = strcmp(hosts.machines[i].name, "a") == 0 ? &hosts.machines[i] : host;
     CHECK(host != NULL && host->cost.stage_count == plan.stage_count);
     for (uint32_t i = 0; i < plan.process_count; i++)
         CHECKF(host->cost.stages[plan.processes[i].stage].first == plan.processes[i].first_layer &&
@@ -87,7 +87,7 @@ int main(void)
                     "\"layers\": \"1-2\"}]",
                     2, profile);
         }
-    sim_hosts_done(&hosts);
+    sim_machines_done(&hosts);
     CHECK(unlink(scratch_path("p.json")) == 0 && rmdir(scratch) == 0);
     return 0;
 }

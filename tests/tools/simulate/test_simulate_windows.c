@@ -17,7 +17,7 @@
 #define BLOCK_TOKENS 16
 
 static struct config config;
-static struct sim_hosts hosts;
+static struct sim_machines hosts;
 static struct sim_report report;
 static struct sim_run_totals totals;
 
@@ -35,14 +35,14 @@ static void hosts_make(const char *groups)
     const char *at = strstr(profile_example, "\"tied\": true");
     int bytes = snprintf(text, sizeof(text), "%.*s%s%s", (int)(at - profile_example),
                          profile_example, groups, at);
-    sim_hosts_done(&hosts);
+    sim_machines_done(&hosts);
     memset(&hosts, 0, sizeof(hosts));
     CHECKF(config_parse(machines, strlen(machines), "c.json", &config, &error) == ST_OK, "%s",
            error.text);
     CHECKF(profile_parse(text, (size_t)bytes, "p.json", &hosts.profile, &error) == ST_OK, "%s",
            error.text);
-    CHECKF(sim_hosts_of_config(&hosts, &config, &error) == ST_OK, "%s", error.text);
-    hosts.context_tokens = sim_hosts_context_tokens(&hosts, &config);
+    CHECKF(sim_machines_of_config(&hosts, &config, &error) == ST_OK, "%s", error.text);
+    hosts.context_tokens = sim_machines_context_tokens(&hosts, &config);
 }
 
 #define WINDOWS "\"layer_groups\": {\"count\": 3, \"windowed\": [0, 1], \"window_tokens\": 32}, "
@@ -58,7 +58,7 @@ static void request_run(uint32_t prompt_tokens, uint32_t output_tokens, const st
     fprintf(file, "arrival_timestamp,prompt_size,token_size\n0,%u,%u\n", prompt_tokens,
             output_tokens);
     CHECK(fclose(file) == 0);
-    const struct sim_run_options options = {.hosts = &hosts,
+    const struct sim_run_options options = {.machines = &hosts,
                                             .config = &config,
                                             .repair_s = 1000,
                                             .kills = kill,
@@ -103,7 +103,7 @@ static void ignore_reserved(void *self, uint32_t machine, uint32_t request, uint
 static double blocks_of_request(bool local, uint64_t blocks)
 {
     const struct sim_machine_calls calls = {.reserved = ignore_reserved};
-    const struct sim_machine_options options = {.host = &hosts.hosts[1],
+    const struct sim_machine_options options = {.host = &hosts.machines[1],
                                                 .config = &config,
                                                 .context_tokens = hosts.context_tokens,
                                                 .calls = &calls};
@@ -125,12 +125,12 @@ static void memory(void)
 {
     hosts_make("");
     uint64_t blocks = KV_BYTES / (3 * LAYER_BYTES) / BLOCK_TOKENS;
-    CHECK(hosts.hosts[1].kv_tokens / BLOCK_TOKENS == blocks);
+    CHECK(hosts.machines[1].kv_tokens / BLOCK_TOKENS == blocks);
     CHECK(hosts.context_tokens == KV_BYTES / (3 * LAYER_BYTES));
     CHECK(fabs(blocks_of_request(false, blocks) - 63) < 1e-6);
     hosts_make(WINDOWS);
     blocks = KV_BYTES / LAYER_BYTES / BLOCK_TOKENS;
-    CHECK(hosts.hosts[1].kv_tokens / BLOCK_TOKENS == blocks);
+    CHECK(hosts.machines[1].kv_tokens / BLOCK_TOKENS == blocks);
     /* A window of 32 tokens, read by one token at a time, lies in up to 3 blocks; with a chunk of
      * 512 tokens in up to 35. */
     uint32_t one = 3, chunk = 35;
@@ -170,6 +170,6 @@ int main(void)
     bytes_sent();
     checkpoints();
     memory();
-    sim_hosts_done(&hosts);
+    sim_machines_done(&hosts);
     return 0;
 }
