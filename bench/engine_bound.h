@@ -15,9 +15,10 @@
  *   average if all experts are equally likely. K and V are 16-bit integers with a scale per token
  *   and head.
  *
- * Not counted, although the kernels do it: scales of blocks, softmax, norms, RoPE, SiLU, packing of
- * activations, the second row of refined activations (docs/numbers.md), reading a prompt's own K
- * and V, and waiting for threads. Because of this work, measured rates are below the bound. */
+ * Not counted, although the kernels do it: scales of quantised weights, softmax, norms, RoPE, SiLU,
+ * packing of activations, the second row of refined activations (docs/numbers.md), reading a
+ * prompt's own K and V, and waiting for threads. Because of this work, measured rates are below the
+ * bound. */
 #ifndef BENCH_ENGINE_BOUND_H
 #define BENCH_ENGINE_BOUND_H
 

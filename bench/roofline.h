@@ -15,9 +15,10 @@
 #define ROOFLINE_THREADS_MAX 64
 
 enum roofline_rate {
-    /* Dot products of 8-bit numbers into 32 bits (vpdpbusd, with AVX2 vpmaddubsw). */
+    /* Dot products of 8-bit numbers into 32 bits (vpdpbusd; if neither AVX-512 nor AVX-VNNI is
+     * used: vpmaddubsw, vpmaddwd and vpaddd). */
     ROOFLINE_INT8,
-    /* Dot products of 16-bit numbers into 32 bits (vpdpwssd, with AVX2 vpmaddwd). */
+    /* Dot products of 16-bit numbers into 32 bits (vpdpwssd; with AVX2: vpmaddwd and vpaddd). */
     ROOFLINE_INT16,
     ROOFLINE_BF16,   /* Dot products of bf16 numbers (vdpbf16ps, AVX-512 only). */
     ROOFLINE_FP32,   /* Fused multiply-add (vfmadd231ps). */
@@ -28,8 +29,8 @@ enum roofline_rate {
 
 /* The rates of one measurement, all threads together. Arithmetic: operations per second (a
  * multiplication and an addition are two operations) with the vectors of the engine's kernels:
- * AVX-512, or AVX2 if the CPU or CLEAVE_ISA excludes AVX-512; 0 = the instruction is missing.
- * Reads: bytes per second. */
+ * AVX-512, or AVX2 if the CPU or CLEAVE_ISA excludes AVX-512; 0 = the instruction is missing. With
+ * CLEAVE_ISA=portable, the rates are the rates of AVX2. Reads: bytes per second. */
 struct roofline {
     double rates[ROOFLINE_RATES];
 };

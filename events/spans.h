@@ -1,9 +1,9 @@
 /* spans: sends trace spans (named time intervals of requests, not the spans of the glossary) to an
  * OpenTelemetry collector, as JSON over HTTP (config key `log/otlp_endpoint`). server/ uses the
  * part, on the gateway's event loop thread. The part owns a buffer of 1 MiB for spans, and a thread
- * that sends them with a POST about each second. Spans are dropped and counted if the buffer is
- * full, or if the collector does not answer their POST with a status 2xx within 10 s. The part does
- * not make the JSON of a span: server/http/ does. */
+ * that sends them in one POST about once per second. Spans are dropped and counted if the buffer is
+ * full, if memory runs out, or if the collector does not answer their POST with a status 2xx within
+ * 10 s. The part does not make the JSON of a span: server/http/ does. */
 #ifndef EVENTS_SPANS_H
 #define EVENTS_SPANS_H
 
@@ -16,7 +16,7 @@ struct spans;
 
 struct spans_counts {
     uint64_t sent;         /* Spans whose POST was answered with a status 2xx. */
-    uint64_t dropped;      /* Spans that were not sent. */
+    uint64_t dropped;      /* Spans that were dropped. */
     char drop_reason[160]; /* Why the latest spans were dropped; empty = no span was dropped. */
 };
 

@@ -14,7 +14,8 @@
 
 #include <stdbool.h>
 
-/* Most writes that are remembered. One write more first forgets every second write. */
+/* Most writes that are remembered. If a further write is reported, every second remembered write is
+ * dropped to make room. */
 #define PUSH_METER_WRITES 32
 /* Most flushes that are remembered until they end. One flush more replaces the oldest flush. */
 #define PUSH_METER_FLUSHES 32
@@ -33,8 +34,8 @@ struct push_meter_flush {
 struct push_meter {
     struct link_speed speed;
     uint64_t bytes_written;
-    /* The first bytes of bytes_written that are known to have arrived, because a flush after them
-     * has ended; after push_meter_disconnected, all of bytes_written. */
+    /* Number of bytes that are known to have arrived: the bytes written before the latest flush
+     * that has ended. push_meter_disconnected sets the number to bytes_written. */
     uint64_t bytes_arrived;
     uint32_t write_count;
     uint32_t flush_count;

@@ -18,7 +18,8 @@
 #include "scheduler/pace.h"
 #include "scheduler/rates.h"
 
-/* Most answers of a search. A replay has each answer twice, and counts only its second time. */
+/* Most answers of a search. A replay runs the whole list of answers twice. The first pass fills the
+ * machines; only the second pass is counted. */
 #define HEADROOM_ANSWERS 512
 /* Most machines of a replay. */
 #define HEADROOM_MACHINES LIMIT_MACHINES
@@ -44,9 +45,10 @@ struct headroom_machine {
 
 struct headroom_options {
     struct sched_pace_targets targets; /* The limits of the SLO. */
-    uint32_t fill_tokens;              /* Prompt tokens up to which waiting prompts fill a batch. */
-    uint32_t batch_tokens;             /* Most prompt tokens of a batch. */
-    uint32_t sequences_max;            /* Most answers of a batch. */
+    /* Waiting prompts join a batch until the batch has this many prompt tokens. */
+    uint32_t fill_tokens;
+    uint32_t batch_tokens;  /* Most prompt tokens of a batch. */
+    uint32_t sequences_max; /* Most answers of a batch. */
     /* Gateways that share these machines, this gateway included; all have equal traffic. 0 = 1. */
     uint32_t gateways;
 };
@@ -73,9 +75,11 @@ struct headroom_request {
     double at_us;          /* When the request arrives. */
     double first_token_us; /* When the first token was computed. */
     double began_us;       /* When the answer began, after it waited for KV memory. */
-    double work_us;        /* Time that the rest of the prompt takes alone. */
-    double last_token;     /* Value of headroom_state.token_clock at which the answer ends. */
-    uint32_t next;         /* The next request of the list. */
+    /* Time that the rest of the prompt takes if the machine computes no answers beside the prompt,
+     * in batches filled with other prompts. */
+    double work_us;
+    double last_token; /* Value of headroom_state.token_clock at which the answer ends. */
+    uint32_t next;     /* The next request of the list. */
 };
 
 /* The state of a machine in a replay. */
@@ -84,7 +88,7 @@ struct headroom_state {
     double next_us;          /* When the machine's next prompt or answer ends. */
     double prompt_rate;      /* Part of the machine's time that prompts get. */
     double token_rate;       /* Tokens of each answer in a microsecond. */
-    double work_us;          /* Time that all open prompts of the machine take alone. */
+    double work_us;          /* Sum of headroom_request.work_us of the open prompts. */
     double token_clock;      /* Tokens that an answer would have now if it had begun at time 0. */
     uint64_t kv_used_tokens; /* KV memory that the answers use, in tokens. */
     uint32_t answer_count;   /* Answers in the list `answers`. */
@@ -97,7 +101,7 @@ struct headroom_state {
  * headroom_step until it returns true. */
 struct headroom {
     struct headroom_options options;
-    int64_t until_us; /* End of the time from which `answers` has the arrivals. */
+    int64_t until_us; /* End of the period in which the requests of `answers` arrived. */
     uint32_t answer_count;
     uint32_t machine_count;
     struct headroom_machine machines[HEADROOM_MACHINES];

@@ -46,7 +46,9 @@ struct sched_memory_options sched_memory_options_make(const struct config *confi
                                                       uint32_t block_count,
                                                       uint32_t context_tokens);
 
-/* Returns the event SCHED_MACHINE_RATES with *rates. The caller sets `now_us` and `machine`. */
+/* Returns the event SCHED_MACHINE_RATES with the prompt speed, the output speed and the step time
+ * that follow from *rates and the config's batch sizes and TBT target. The caller sets `now_us` and
+ * `machine`. */
 struct sched_event sched_rates_event(const struct config *config, const struct sched_rates *rates);
 
 /* Returns scheduler/prompt_fill_tokens; for "auto", the number that a machine uses until it has

@@ -304,7 +304,8 @@ static const void *take_array(struct message_reader *reader, const struct messag
     return message_take(reader, array_bytes(array, message), array->field);
 }
 
-/* Reads the struct of the message, of which the sender's version has `bytes` bytes. */
+/* Reads the struct of the message. bytes: size of the struct in the version for which the message
+ * was encoded. */
 static enum status read_struct(struct message_reader *reader, const struct message_layout *layout,
                                size_t bytes, uint8_t *message)
 {

@@ -29,7 +29,8 @@
 /* The first bytes of every message. */
 struct wire_header {
     uint16_t kind; /* enum message_kind or enum stage_message_kind. */
-    /* Size of the struct that follows, in the sender's version: a multiple of 8. */
+    /* Size of the struct that follows, in the version for which the message was encoded: a multiple
+     * of 8. */
     uint16_t struct_bytes;
     /* Size of the whole message with this header. */
     uint32_t bytes;
@@ -45,15 +46,15 @@ enum message_rule_kind {
     RULE_FINITE,  /* A float that is neither infinite nor NaN. */
     RULE_BELOW,   /* A uint32_t that is less than the uint32_t at `limit_offset`. */
     RULE_TEXT,    /* A text with a NUL within `bytes`. The bytes after the NUL are sent as 0. */
-    RULE_PADDING, /* Bytes that are sent as 0. */
-    /* An array of uint32_t inside the struct. The uint32_t at `limit_offset` is the number of
-     * elements in use; the others are sent as 0. */
+    RULE_PADDING, /* `bytes` bytes that are sent as 0. */
+    /* An array of uint32_t inside the struct, `bytes` bytes long. The uint32_t at `limit_offset` is
+     * the number of elements in use; the other elements are sent as 0. */
     RULE_COUNTED,
     RULE_STRUCT, /* A nested struct, described by `inner`. */
 };
 
-/* The rule for one field of a struct. The comments of enum message_rule_kind name the members after
- * `offset` that a kind of rule uses. */
+/* The rule for one field of a struct. Of the members after `offset`, each kind of rule uses only
+ * those that its comment in enum message_rule_kind names. */
 struct message_rule {
     const char *field; /* Name of the field, for error texts. */
     enum message_rule_kind kind;
@@ -145,8 +146,8 @@ struct message_layout {
 #define ARRAYS(table)      .arrays = (table), .array_count = LENGTH(table)
 #define GROWTH(table)      .growth = (table), .growth_count = LENGTH(table)
 
-/* Initialiser of a message_growth: `version` has added the fields from `first` on, and the arrays
- * after the first `arrays`. */
+/* Initialiser of a message_growth: `version` has added the field `first` and all fields after it,
+ * and all arrays except the first N, where the number N is `arrays`. */
 #define SINCE(version, type, first, arrays) {(version), offsetof(struct type, first), (arrays)}
 
 /* Layouts of structs that messages of message.h and of stage_message.h contain. */

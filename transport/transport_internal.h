@@ -1,8 +1,9 @@
 /* transport_internal: the structs behind the opaque types of transport.h, and the comparison of
- * identities. Implementations of transport_ops (transport_ucx in ucx*.c; loopback in tests) fill
- * the structs; the functions transport_… of transport.c read them. All these functions run on the
- * one thread that owns the transport. Connections, frames and memory belong to the implementations
- * (peers.h, fabric.h). */
+ * identities. transport.c makes struct transport. Implementations of transport_ops (transport_ucx
+ * in ucx*.c; loopback in tests) fill struct transport_peer; the functions transport_peer_… of
+ * transport.c return the fields, and transport_peer_set_user replaces `user`. All these functions
+ * run on the one thread that owns the transport. Connections, frames and memory belong to the
+ * implementations (peers.h, fabric.h). */
 #ifndef TRANSPORT_TRANSPORT_INTERNAL_H
 #define TRANSPORT_TRANSPORT_INTERNAL_H
 
@@ -23,10 +24,11 @@ struct transport_peer {
     /* For logs and error texts: the address to which we connect, or the address of a peer that has
      * connected to us. */
     char address[LIMIT_ADDRESS_BYTES];
-    char path[64];   /* See transport_peer_path. */
-    char note[160];  /* See transport_peer_note. */
-    void *user;      /* See transport_peer_user. */
-    uint64_t number; /* See transport_peer_number. */
+    char path[64];  /* How writes to the peer travel, such as "ucx put over sysv". */
+    char note[160]; /* Why writes do not travel in a faster way; empty = not known. */
+    void *user;     /* See transport_peer_user. */
+    /* Number of the connection, from 1; no other connection of the transport has this number. */
+    uint64_t number;
 };
 
 /* Compares two identities as described at struct transport_identity; handshake_check compares

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct store_tls; /* The CAs that may have signed the certificates of servers. */
+struct store_tls; /* The CAs that are trusted to sign the certificates of servers. */
 
 /* Reads the CAs from a file in PEM; NULL or "" = the CAs of the system. Returns ST_INVALID if no
  * certificate can be read, ST_NO_MEMORY. */
@@ -47,7 +47,8 @@ enum status store_connection_send(struct store_connection *c, const void *data, 
 enum status store_connection_receive(struct store_connection *c, void *data, size_t capacity,
                                      int64_t deadline_us, size_t *bytes_out, struct error *error);
 
-/* Returns true if bytes, or the end of the connection, can be received now. Does not wait. */
+/* Returns true if the socket is readable or has failed. Does not wait. With TLS, the result is only
+ * a hint: bytes that the TLS session holds are not seen, and a TLS record need not carry data. */
 bool store_connection_has_input(const struct store_connection *c);
 
 #endif

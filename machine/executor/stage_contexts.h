@@ -2,9 +2,9 @@
  * request this part owns an array of 32-bit words: the request's token rules, then its tokens
  * (struct sample_context). The head sends new words in messages CONTEXT. stage_*.c call the
  * functions on the event loop thread of the stage process. The engine's thread reads the words of
- * the requests in its batch; the head changes these words after the batch is done. This part checks
- * counts of words, but not `table`, the number that stands for a request (stage_message.c does).
- * This part does not sample. */
+ * the requests in its batch; the head changes these words after the batch is done. Messages name a
+ * request by the index stage_context.table or stage_sample.table. stage_message.c has checked that
+ * index; this part checks the counts of words. This part does not sample. */
 #ifndef MACHINE_EXECUTOR_STAGE_CONTEXTS_H
 #define MACHINE_EXECUTOR_STAGE_CONTEXTS_H
 
@@ -18,9 +18,10 @@ struct stage_contexts;
  * ST_NO_MEMORY. */
 enum status stage_contexts_add(struct stage_contexts **contexts,
                                const struct stage_context *message, struct error *error);
-/* Stores pointers to the words of a sample's request. For a sample without words, *out is empty,
- * and the request's words are freed. `contexts` may be NULL. Returns ST_INVALID if words are
- * missing, or if counts or rules are wrong. */
+/* Stores pointers to the words of a sample's request. If sample->word_count is 0, the sampler needs
+ * no context: *out is empty, and words kept from earlier messages for this request are freed.
+ * `contexts` may be NULL. Returns ST_INVALID if words are missing, or if counts or rules are
+ * wrong. */
 enum status stage_contexts_words(struct stage_contexts *contexts, const struct stage_sample *sample,
                                  struct sample_context *out, struct error *error);
 void stage_contexts_close(struct stage_contexts *contexts); /* NULL is fine. */

@@ -1,9 +1,9 @@
 /* answer_calls: writes a constraint of the kind "format:" (model/grammar/grammar.h) for answers in
  * a model's format. After optional reasoning, the constraint demands tool calls, or content, or
- * leaves the choice. If a format has a marker before calls and the content is free, an answer may
- * also have content and then calls. A parser (answer_parser.h) can read every answer that follows
- * the constraint. The functions run on any thread and have no state. This part does not compile the
- * constraint. */
+ * leaves the choice. If a format has a marker before calls (not in the format harmony) and the
+ * content is free, an answer may also have content and then calls. A parser (answer_parser.h) can
+ * read every answer that follows the constraint. The functions run on any thread and have no state.
+ * This part does not compile the constraint. */
 #ifndef MODEL_ANSWER_ANSWER_CALLS_H
 #define MODEL_ANSWER_ANSWER_CALLS_H
 
@@ -24,7 +24,9 @@ struct answer_wanted {
     /* true: the arguments of every tool follow the tool's schema. false: only the arguments of
      * strict tools do; the arguments of other tools are any JSON object. */
     bool all_schemas;
-    /* Constraint that the content must follow, not of the kind "format:"; NULL = any text. */
+    /* Constraint that the content must follow, not of the kind "format:". NULL = any text without
+     * control tokens; if tools may be called and the format (not harmony) has no marker before
+     * calls, the text does not begin with "{" or "[". */
     const char *content;
     size_t content_bytes;
     enum answer_begin start_place; /* Result of answer_begin_find for the prompt. */

@@ -13,8 +13,11 @@
  * the rank's slice. shared_count is shard.shared_ffn_count. */
 struct model_layer_experts {
     struct compute_matrix *router; /* [experts.count × hidden] in fp32; NULL = no experts. */
-    const float *router_bias;      /* [experts.count]; NULL = none. */
-    const float *choice_bias;      /* [experts.count]; NULL = none. */
+    /* [experts.count] Bias of the router's product; NULL = none. */
+    const float *router_bias;
+    /* [experts.count] Added to the scores only when a row chooses its groups and experts, not to
+     * the weights; NULL = none. */
+    const float *choice_bias;
     /* [3 × shard.expert_count]: gate of each expert, then up of each expert, then down of each
      * expert. */
     struct compute_matrix **matrices;
@@ -26,15 +29,16 @@ struct model_layer_experts {
     struct compute_matrix *shared_router; /* [1 × hidden] in fp32; NULL = weight 1. */
 };
 
-/* The matrices of a layer with latent attention (struct model_latent). */
+/* The matrices of a layer with latent attention. rank, q_rank, plain, rotated and value are the
+ * sizes in struct model_latent; here `rank` is the length of the latent vector, not a process. */
 struct model_latent_layer {
     struct compute_matrix *q_a; /* [q_rank × hidden]; NULL = model_layer.q makes the queries. */
     const float *q_norm;        /* [q_rank]; NULL if q_a is NULL. */
     /* [head_count * (plain + rotated) × q_rank]; NULL if q_a is NULL. */
     struct compute_matrix *q_b;
     struct compute_matrix *rotated_key; /* [rotated × hidden] makes the rotated part of the key. */
-    struct compute_matrix *latent;      /* [rank × hidden] makes the `rank` latent values. */
-    const float *norm;                  /* [rank] norm of the `rank` latent values. */
+    struct compute_matrix *latent;      /* [rank × hidden] makes the latent vector. */
+    const float *norm;                  /* [rank] norm of the latent vector. */
     /* [head_count * rank × plain] in fp32, for compute_latent_ops.absorb. */
     struct compute_matrix *absorb;
     /* [head_count * value × rank] in fp32, for compute_latent_ops.expand. */
@@ -79,8 +83,9 @@ struct model_layer {
     const float *down_bias; /* [hidden]; NULL also at ranks above 0. */
 };
 
-/* The input of a draft layer is token · token_norm(embedding) + final · final_norm(final vector).
- * All NULL = the model is not a draft layer. */
+/* The input of a draft layer is token · token_norm(embedding) + final · final_norm(v), where v is
+ * the model's final vector (forward_final_vector) of the token before. All NULL = the model is not
+ * a draft layer. */
 struct model_draft {
     struct compute_matrix *token, *final; /* [hidden × hidden] */
     const float *token_norm, *final_norm; /* [hidden] */

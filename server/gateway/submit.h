@@ -86,7 +86,8 @@ struct gateway_summary {
     char token_machine[LIMIT_NAME_BYTES]; /* Empty also if no token machine was needed. */
     int64_t first_us; /* When the first token was delivered, by the gateway's clock; -1 = never. */
     /* The sum of the fields below is the time from the request's arrival to its latest token. If
-     * the request had no token or was being resumed, the sum ends at the request's end. */
+     * the request had no token, or was being resumed when it ended, the sum ends at the request's
+     * end. */
     int64_t queue_us;   /* From arrival until the prompt's first batch, without `reserve_us`. */
     int64_t reserve_us; /* Wait for KV memory of the token machine. */
     /* From the prompt's first batch until the first token. If there was no token: from the sending
@@ -151,7 +152,7 @@ struct gateway_submit {
 /* Why a client releases a request. */
 enum gateway_release {
     GATEWAY_STOPPED,    /* A stop string was found: the answer is complete. */
-    GATEWAY_CLIENT_GONE /* The rest of the answer is not wanted for another reason. */
+    GATEWAY_CLIENT_GONE /* Any other reason: the client does not want the rest of the answer. */
 };
 
 #endif

@@ -21,8 +21,10 @@ struct completion_input {
     uint32_t prompt_count;
     struct token_prompt *prompts;
     struct token_rules_words rules;
-    struct answer_format format; /* Chats: how the answer is written. */
-    enum answer_begin begin;     /* Chats: where the answer begins (answer_begin_find). */
+    /* Chats: the markers with which the model writes reasoning and tool calls. */
+    struct answer_format format;
+    /* Chats: whether the answer begins before, inside or after the reasoning. */
+    enum answer_begin begin;
 };
 
 /* How the answer has ended. */
@@ -91,10 +93,11 @@ struct completion {
     struct completion_server *server;
     struct served_model *model; /* The model with which the completion began. */
     struct api_request request;
-    uint32_t api_key_index;                   /* API_KEY_NONE = none. */
-    void (*changed)(void *self);              /* See struct completion_start. */
-    void *self;                               /* First argument of `changed`. */
-    struct completion_facts *facts;           /* See struct completion_start. */
+    uint32_t api_key_index;      /* API_KEY_NONE = none. */
+    void (*changed)(void *self); /* See struct completion_start. */
+    void *self;                  /* First argument of `changed`. */
+    /* What the logs say about the completion; belongs to the caller of completion_open. */
+    struct completion_facts *facts;
     char request_id[GATEWAY_CLIENT_ID_BYTES]; /* Id of the request (x-request-id). */
     char id[GATEWAY_CLIENT_ID_BYTES + 16];    /* Id in the answer's body. */
     int64_t created;    /* When the completion was opened, in seconds since 1970. */
@@ -177,7 +180,7 @@ void choice_call_id(struct completion *c, char *out, size_t capacity);
 bool completion_form_open(struct completion *c);
 void completion_form_close(struct completion *c); /* No effect without a form. */
 
-/* The functions below require c->form. */
+/* The other functions of form.c require c->form. */
 
 /* Adds a piece of the answer. text: the piece; for ANSWER_PART_CALL, the tool's name. */
 void completion_form_part(struct completion *c, enum answer_part part, const char *text,

@@ -1,9 +1,10 @@
 /* plan_picture: makes a picture of the plans of one budget. The picture has curves over the request
- * rate (the worst slowdown in percent of its SLO limit, and the P90 of E2E), the best rate or the
- * needed machines of each solved split, and the distributions of TTFT, TBT and E2E at the plan's
- * rate. `cleave plan` calls the functions on the main thread, after the search. Drawing the picture
- * simulates the plans' mixes again (try.h). This part owns nothing, and does not run gnuplot
- * (gnuplot.h does). */
+ * rate (the worst slowdown in percent of its SLO limit, and the P90 of E2E); for each number of
+ * prompt machines whose limit the search has found, the best rate or, with a fixed rate, the fewest
+ * token machines; and the distributions of TTFT, TBT and E2E at the plan's rate. A cell is one kind
+ * of cluster at one budget (search.h). `cleave plan` calls the functions on the main thread, after
+ * the search. Drawing the picture simulates the plans' mixes again (try.h). This part owns nothing,
+ * and does not run gnuplot (gnuplot.h does). */
 #ifndef TOOLS_PLAN_PICTURE_H
 #define TOOLS_PLAN_PICTURE_H
 

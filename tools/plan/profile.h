@@ -1,7 +1,8 @@
 /* plan_profile: simulates a mix of machines with times from a profile (profile/profile.h), with the
  * gateway's scheduler and the machines' own schedulers (sim_run.h). The other files of tools/plan
  * call the functions, on the main thread and on the threads of a search (search.h). The functions
- * have no state, so several threads may call them. This part does not judge the SLO: try.h does. */
+ * have no state, so several threads may call them. This part does not decide whether a mix meets
+ * the SLO: try.h does. */
 #ifndef TOOLS_PLAN_PROFILE_H
 #define TOOLS_PLAN_PROFILE_H
 
@@ -23,9 +24,10 @@ void plan_profile_curve(const struct profile *profile, const struct profile_devi
 
 /* Simulates all requests at the rate. slo: receives the slowdowns against inputs->slo_curve.
  * seconds_out: receives TTFT, TBT and E2E. usage: opened by the caller for all machines of the mix;
- * NULL = not wanted. totals: receives the number of requests that are done (requests) and that were
- * refused or failed (unended_requests), and last_s; its other fields become 0. Returns the errors
- * of the simulation, or ST_NO_MEMORY. */
+ * NULL = not wanted. totals: `requests` receives the number of requests that are done,
+ * `unended_requests` the number of requests that were refused or failed, and `last_s` the field
+ * last_s of struct sim_run_totals (sim_run.h). The other fields become 0. Returns the errors of the
+ * simulation, or ST_NO_MEMORY. */
 enum status plan_profile_run(const struct plan_inputs *inputs, const struct plan_mix *mix,
                              double rate_per_s, struct slo *slo,
                              struct quantiles seconds_out[SLO_MEASURES], struct sim_usage *usage,

@@ -1,8 +1,8 @@
-/* profile_ranks: the processes that profile one device of several ranks (tensor parallelism: one
- * process per rank, all compute each layer). Rank 0 is the measuring process; it starts a process
- * for each other rank and sends orders to them. device.c owns the struct of rank 0. device.c and
- * step.c call the functions on the main thread of each rank's process. This part measures nothing
- * and opens no device. */
+/* profile_ranks: the processes of several ranks that are together measured as one device of the
+ * profile (tensor parallelism: one process per rank; each rank computes its slice of every layer).
+ * Rank 0 is the measuring process; it starts a process for each other rank and sends orders to
+ * them. device.c owns the struct of rank 0. device.c and step.c call the functions on the main
+ * thread of each rank's process. This part measures nothing and opens no device. */
 #ifndef TOOLS_PROFILE_RANKS_H
 #define TOOLS_PROFILE_RANKS_H
 
@@ -25,15 +25,15 @@ struct profile_order {
     uint32_t rows_max, sequences_max, prompt_tokens_max, decode_tokens_max;
 };
 
-struct profile_ranks_board; /* Memory that all ranks share. */
+struct profile_ranks_board; /* Contents of the memory that all ranks share. */
 
 struct profile_ranks {
-    uint32_t rank;  /* This process's rank. */
-    uint32_t count; /* Number of ranks; 0 or 1 = there is no other rank. */
-    struct profile_ranks_board *board;
-    pid_t pids[LIMIT_RANKS];        /* Rank 0: the other ranks' processes; 0 = none. */
-    int order_sockets[LIMIT_RANKS]; /* Rank 0: the socket to each other rank; 0 = none. */
-    int order_socket;               /* The other ranks: the socket of rank 0's orders. */
+    uint32_t rank;                     /* This process's rank. */
+    uint32_t count;                    /* Number of ranks; 0 or 1 = there is no other rank. */
+    struct profile_ranks_board *board; /* Shared memory; NULL = there is no other rank. */
+    pid_t pids[LIMIT_RANKS];           /* Rank 0: the other ranks' processes; 0 = none. */
+    int order_sockets[LIMIT_RANKS];    /* Rank 0: the socket to each other rank; 0 = none. */
+    int order_socket;                  /* The other ranks: the socket of rank 0's orders. */
 };
 
 /* Starts the processes of ranks 1 to count - 1. Each process calls run(self, ranks), and ends if
