@@ -19,7 +19,7 @@ struct corpus {
 
 enum corpus_kind {
     CORPUS_WORDS,       /* Common English words as sentences and paragraphs. */
-    CORPUS_LANGUAGES,   /* Sentences of a dozen languages and scripts, and emoji. */
+    CORPUS_LANGUAGES,   /* Sentences of 13 languages, and emoji. */
     CORPUS_UNBROKEN,    /* English words without spaces in between: one long word. */
     CORPUS_ONE_LETTER,  /* "aaaa…" */
     CORPUS_TWO_LETTERS, /* "abab…" */

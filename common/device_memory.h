@@ -1,7 +1,7 @@
 /* device_memory: a table of functions that allocate and copy the memory of a GPU, because the host
- * cannot read this memory itself. compute/cuda/ implements the table; devices that use host memory
- * have no table. Any folder may call the functions. The host uses a pointer into this memory only
- * as a number: for offsets, and as an argument of these functions. The functions start no
+ * cannot read this memory itself. compute/cuda/ and tests implement the table; devices that use
+ * host memory have no table. Any folder may call the functions. The host uses a pointer into this
+ * memory only as a number: for offsets, and as an argument of these functions. The functions start no
  * computation (those of compute/operations.h do).
  *
  * One thread makes all calls for a struct device_memory (in a machine, the event loop thread);
@@ -80,8 +80,9 @@ struct device_memory_ops {
     enum status (*share)(void *self, void *memory, uint64_t bytes, struct device_handle *out,
                          struct error *error);
     /* Opens another process's memory. The caller may only pass the pointer to copy_to_peer and
-     * close_peer. Returns ST_INVALID if the handle was not made by this backend or `bytes` is not
-     * the number of bytes that `share` was called with, ST_UNSUPPORTED if the driver refuses to
+     * close_peer. Returns ST_INVALID if the handle was not made by this backend, `bytes` is not the
+     * number of bytes that `share` was called with, or the driver does not confirm that the peer's
+     * allocation has these bytes, ST_UNSUPPORTED if the driver refuses to
      * open the memory, ST_NO_RESOURCE if too many memories of peers are open, ST_IO if the device
      * has failed. After the other errors the device works. The call may take milliseconds. */
     enum status (*open_peer)(void *self, const struct device_handle *handle, uint64_t bytes,

@@ -28,7 +28,7 @@ bool log_level_parse(const char *text, enum log_level *out);
 enum log_format { LOG_TEXT, LOG_JSON };
 
 /* Sets the process name that each line contains ("gateway", "prompt-0"), and the lowest level that
- * is written (`minimum`). The name is copied and cut after 31 bytes; control characters, quotation
+ * is written (`minimum`). The name is copied and cut after 31 bytes; bytes below 0x20, quotation
  * marks and backslashes in it become "?". Requires that no other thread exists. */
 void log_open(const char *process_name, enum log_level minimum);
 

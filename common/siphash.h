@@ -1,7 +1,7 @@
 /* siphash: SipHash-2-4 (Aumasson and Bernstein, 2012), a hash with a key. With a secret key, an
  * author of data cannot choose data with equal hashes; with a known key, the hash is a checksum.
  * The hash depends on the byte order of the processor. Any folder may call siphash, on any thread;
- * it keeps no state and makes no keys. common/digest.h computes the digests of files. */
+ * it keeps no state and makes no keys. common/digest.h has digests without a key. */
 #ifndef COMMON_SIPHASH_H
 #define COMMON_SIPHASH_H
 

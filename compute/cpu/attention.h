@@ -17,8 +17,8 @@
  *
  * A query is one head of one row. A tile is a few queries times a few vectors: all queries of a
  * tile use each loaded vector of K or V. In q'·K, a vector has the scores of 16 tokens, or of 8
- * tokens if the number of tokens in a block is no multiple of 16. In p·V, a vector has 16
- * dimensions of o. So each lane computes one output, as one sequential chain. */
+ * tokens if the number of tokens in a block is no multiple of 16. In p·V, a vector has up to
+ * 16 dimensions of o. So each lane computes one output, as one sequential chain. */
 #ifndef COMPUTE_CPU_ATTENTION_H
 #define COMPUTE_CPU_ATTENTION_H
 
@@ -40,7 +40,7 @@ INLINE vec kv_load(enum compute_kv_dtype dtype, const uint8_t *p, uint32_t lanes
 }
 
 /* Returns the address of KV head cache->kv_head in the block of `token`: K of the block's tokens,
- * then V. */
+ * then V (a latent cache has no V). */
 INLINE const uint8_t *head_block(const struct kernels_cache *cache, uint32_t token)
 {
     const struct compute_kv *kv = cache->kv;

@@ -85,7 +85,8 @@ struct fixed_unit {
 
 /* State of one call of attention. The arrays are in the call's scratch memory, except that
  * attention_part has `score_max` and `sum` in its result, `part`. A band is a job with some of the
- * queries, whose scores stay in the L1 cache (fixed_band). */
+ * queries, whose scores stay in the L1 cache (fixed_band). "The segment" is the part of a segment
+ * that struct fixed_span describes. */
 struct fixed_job {
     uint32_t dim;       /* Dimensions of a key. */
     uint32_t value_dim; /* Dimensions of a value. */
@@ -525,7 +526,7 @@ INLINE struct fixed_span fixed_span_of(uint32_t begin, uint32_t first_position, 
 }
 
 /* Computes one segment: writes o to `out`, m to job->score_max and z to job->sum. With `decode`,
- * the first tile of queries prefetches. */
+ * the first tile of queries prefetches, except over a latent cache. */
 static void fixed_segment(struct fixed_job *job, const struct kernels_cache *cache, bool decode,
                           uint32_t first_position, uint32_t heads, struct fixed_span span,
                           float cap, float *out)

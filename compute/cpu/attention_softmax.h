@@ -157,7 +157,8 @@ static void fixed_softmax(const struct fixed_job *job, uint32_t query, struct fi
     job->sum[query] = fixed_view_nan(job, view) ? NAN : v_fold_add(sum);
 }
 
-/* Caps the scores of a query in the view: s becomes cap * tanh(s * (qs / cap)). */
+/* Caps the scores of a query in all vectors with tokens of the view: s becomes
+ * cap * tanh(s * (qs / cap)). */
 static void fixed_cap(const struct fixed_job *job, uint32_t query, struct fixed_view view,
                       float cap)
 {

@@ -73,7 +73,7 @@ struct compute {
     struct unpack_choice unpack;
     bool exact;           /* compute_options.exact. */
     bool prefetch;        /* Products prefetch weights. */
-    struct arena weights; /* Memory of all matrices; a lane has none. */
+    struct arena weights; /* compute_matrix.data of all matrices; a lane has none. */
     /* First matrix of the last matmul or matmul_add; NULL = none yet, experts were computed since,
      * or the matrix was closed. */
     const struct compute_matrix *last_product;
@@ -99,14 +99,14 @@ struct compute_matrix {
     size_t group_bytes;
     uint8_t *data;
     struct arena_chunk *chunk; /* The chunk that `data` is in. */
-    /* Scales of an F8_E4M3 matrix: [groups][scale_blocks][GROUP_ROWS]; NULL = not scaled. The
+    /* Scales of an F8_E4M3 matrix: [groups][scale_blocks][GROUP_ROWS]; NULL = none. The
      * columns form scale_blocks blocks of scale_cols columns, but the first block has scale_first
      * columns, and the last block may have fewer. */
     float *scales;
     uint32_t scale_blocks;
     uint32_t scale_first, scale_cols;
-    /* [threads of the device, then lanes]: address of the first weight that the thread read in the
-     * product that followed this matrix's product in the previous forward pass. 0 = not known. */
+    /* [threads of the device, then lanes]: address of the first weight of the thread's share in the
+     * product that last followed a product with this matrix as its first. 0 = not known. */
     uintptr_t *next;
 };
 

@@ -166,7 +166,7 @@ struct kernels_float {
 
 /* Products of the float forms. */
 struct kernels_floats {
-    const char *name; /* Follows the ISA's name in logs: "bf16"; "" = nothing follows. */
+    const char *name; /* Follows the ISA's name in `describe`: "bf16"; "" = nothing. */
     /* Computes out[r][n] for row r of x and row n of the group. */
     void (*gemm)(const struct kernels_float *p, float out[TILE_ROWS][GROUP_ROWS]);
     uint32_t rounded_bytes; /* Bytes of a value that `round` writes: 2 or 4. */
@@ -194,7 +194,7 @@ struct kernels_rope {
 
 /* The functions of one instruction set. */
 struct kernels {
-    const char *name; /* For logs, such as "avx2". */
+    const char *name; /* For compute_ops.describe, such as "avx2". */
     /* Integer GEMM for the quantised forms. */
     void (*gemm_quantised)(const struct kernels_product *product);
     bool unpacks; /* gemm_quantised uses kernels_product.unpack. */
