@@ -1,5 +1,5 @@
 /* clock: the monotonic clock of the host, and an interface with which tests replace this clock.
- * Most parts whose decisions depend on the time get a `struct clock`, or get the time as an argument.
+ * Most parts whose decisions depend on the time get a `struct clock`, or the time as an argument.
  * Any thread may read a clock. A clock sets no timers, does not wait and knows no calendar. */
 #ifndef COMMON_CLOCK_H
 #define COMMON_CLOCK_H

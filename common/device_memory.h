@@ -1,8 +1,8 @@
 /* device_memory: a table of functions that allocate and copy the memory of a GPU, because the host
  * cannot read this memory itself. compute/cuda/ and tests implement the table; devices that use
  * host memory have no table. Any folder may call the functions. The host uses a pointer into this
- * memory only as a number: for offsets, and as an argument of these functions. The functions start no
- * computation (those of compute/operations.h do).
+ * memory only as a number: for offsets, and as an argument of these functions. The functions start
+ * no computation (those of compute/operations.h do).
  *
  * One thread makes all calls for a struct device_memory (in a machine, the event loop thread);
  * another thread may compute on the device meanwhile. Copies of one direction are done in the order
@@ -82,9 +82,9 @@ struct device_memory_ops {
     /* Opens another process's memory. The caller may only pass the pointer to copy_to_peer and
      * close_peer. Returns ST_INVALID if the handle was not made by this backend, `bytes` is not the
      * number of bytes that `share` was called with, or the driver does not confirm that the peer's
-     * allocation has these bytes, ST_UNSUPPORTED if the driver refuses to
-     * open the memory, ST_NO_RESOURCE if too many memories of peers are open, ST_IO if the device
-     * has failed. After the other errors the device works. The call may take milliseconds. */
+     * allocation has these bytes, ST_UNSUPPORTED if the driver refuses to open the memory,
+     * ST_NO_RESOURCE if too many memories of peers are open, ST_IO if the device has failed. After
+     * the other errors the device works. The call may take milliseconds. */
     enum status (*open_peer)(void *self, const struct device_handle *handle, uint64_t bytes,
                              void **out, struct error *error);
     /* Waits for all queued copies of direction DEVICE_TO_PEER, and closes the memory. NULL is

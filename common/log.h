@@ -7,10 +7,10 @@
  *   {"time":…,"level":…,"process":…,"audit":{…}}                       (log_object)
  *
  * The log does not wait: a line that stderr does not take at once is lost, and the next line
- * reports the number of lost lines. The lines of a format string share a budget: 1,000 lines at
- * once, and 100 lines a second on average. Lines beyond the budget are not written; the next line
- * within the budget reports their number. The text of a line is cut after about 1,000 bytes.
- * Control characters in this text are written as \xNN, in JSON as \u00NN. */
+ * reports the number of lost lines. The lines of log_line with one format string share a budget:
+ * 1,000 lines at once, and 100 lines a second on average. Lines beyond the budget are not written;
+ * the next line within the budget reports their number. The text of a line is cut after about 1,000
+ * bytes. Control characters in this text are written as \xNN, in JSON as \u00NN. */
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
 

@@ -75,8 +75,8 @@ enum status compute_device_find(const char *device, const struct compute_ops **o
                                 struct compute_options *options_out, struct error *error);
 
 /* Finds the device and opens it. The caller closes *out with (*ops_out)->close. If `fallback` is
- * true and a GPU cannot be opened, for any reason, opens the CPU instead and
- * writes the reason to *fallback_reason_out. Otherwise, the text of *fallback_reason_out is empty.
+ * true and a GPU cannot be opened, for any reason, opens the CPU instead and writes the reason to
+ * *fallback_reason_out. Otherwise, the text of *fallback_reason_out is empty.
  * Returns an error of compute_device_find or of compute_ops.open. */
 enum status compute_device_open(const char *device, bool fallback,
                                 const struct compute_options *options,

@@ -1,8 +1,8 @@
 /* cpu: the state of the CPU backend and the functions that its files share. Only compute/cpu/ and
  * tests use this header. A device computes one operation at a time, for one calling thread
- * (compute.h). The operation divides its work into items, which the calling thread and the worker
- * threads compute (workers.h). When a batch runs in lanes (compute/lanes.h), each lane (a struct
- * compute with one thread) is a work item: one of these threads calls the lane's operations.
+ * (compute.h). Most operations divide their work into items, which the calling thread and the
+ * worker threads compute (workers.h). When a batch runs in lanes (compute/lanes.h), each lane (a
+ * struct compute with one thread) is a work item: one of these threads calls the lane's operations.
  *
  * Functions without comments implement functions of tables: cpu_X implements compute_ops.X
  * (compute/operations.h), cpu_lanes_X and cpu_lane are in compute_lanes_ops (compute/lanes.h), and
