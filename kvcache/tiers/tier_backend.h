@@ -6,8 +6,8 @@
  * One thread at a time uses a backend: the thread of the tier (tiers.h), or the thread that makes
  * and closes the backend. A deadline is a time of clock_system in microseconds. A backend that uses
  * a network returns at the deadline at the latest; the other backends ignore deadlines. A backend
- * has no thread of its own, logs nothing and does not look into records: tiers.c makes the names
- * and checks the records. */
+ * has no thread of its own, except for look-ups of host names (transport/resolver.h). It logs
+ * nothing and does not look into records: tiers.c makes the names and checks the records. */
 #ifndef KVCACHE_TIERS_TIER_BACKEND_H
 #define KVCACHE_TIERS_TIER_BACKEND_H
 
