@@ -1,9 +1,9 @@
 /* energy: reads how much energy the CPUs of this host have used, from their own meters (RAPL of
  * Intel and AMD, in Linux's powercap folder), or how much energy one GPU has used (nvml.h). A
- * machine's process without GPU stages opens one struct energy at its start and reads it on the same
- * thread; `cleave profile` also uses this part. Often no meter can be read: virtual machines have no
- * meters of CPUs, and the kernel lets only root read such meters. The energy is then unknown, which
- * is no error. This part does not measure memory, disks and losses of the power supply, and does not
+ * machine's process opens at most one struct energy, at its start, and reads it on the same thread;
+ * `cleave profile` also uses this part. Often no meter can be read: virtual machines have no meters
+ * of CPUs, and the kernel lets only root read such meters. The energy is then unknown, which is no
+ * error. This part does not measure memory, disks and losses of the power supply, and does not
  * limit the power (power_limit.h does). */
 #ifndef HOST_ENERGY_H
 #define HOST_ENERGY_H
