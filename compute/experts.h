@@ -29,7 +29,8 @@ struct compute_routing {
     /* True: an expert's weight is the sigmoid of its element. False: the weights are the softmax of
      * all elements. */
     bool sigmoid;
-    bool normalise; /* The weights of a row's chosen experts are divided by their sum. */
+    /* The weights of a row's chosen experts are divided by their sum (plus 1e-20 if `sigmoid`). */
+    bool normalise;
     float scale;    /* Factor of all weights. */
     /* The experts form `groups` groups of equal size; 0 or 1 = no groups. A row chooses only among
      * the experts of the groups_used groups with the greatest scores. The score of a group is the

@@ -1,5 +1,5 @@
 /* kv: the layout of the KV-cache of one layer, and the sizes that follow from the layout. Backends
- * store K and V in this layout, and machines compute the size of their KV memory. Blocks travel
+ * store K and V in this layout, and machines and tools compute the size of KV memory. Blocks travel
  * between machines in this form, so the layout is part of the protocol. No state; any thread. This
  * part owns no memory, and does not know which block belongs to which request (kvcache/kv_pool.h)
  * or how blocks are sent (kvcache/kv_transfer.h). */

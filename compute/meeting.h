@@ -28,10 +28,11 @@ struct meeting; /* One rank's membership in a group. */
 enum status meeting_make(struct meeting **m, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
                          struct error *error);
 /* Joins a group; see compute_group_ops.join. *m is NULL or was made by meeting_make. Returns
- * ST_TIMED_OUT and ST_UNREACHABLE as compute_group_ops.join does; ST_INVALID for an id of another
- * kind of group, a rank out of range or too many ranks; ST_MISMATCH if a rank joins twice or the
- * ranks give different numbers of ranks; or ST_NO_MEMORY. After an error, if *m is not NULL, the
- * caller may pass it only to meeting_check and meeting_leave. */
+ * ST_TIMED_OUT and ST_UNREACHABLE as compute_group_ops.join does; ST_UNREACHABLE, too, if the
+ * memory cannot be opened; ST_INVALID for an id of another kind of group, a rank out of range or
+ * too many ranks; ST_MISMATCH if a rank joins twice or the ranks give different numbers of ranks;
+ * or ST_NO_MEMORY. After an error, if *m is not NULL, the caller may pass it only to meeting_check
+ * and meeting_leave. */
 enum status meeting_join(struct meeting **m, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
                          uint32_t rank, uint32_t ranks, uint32_t timeout_ms, struct error *error);
 /* Leaves the group and frees *m. The other ranks' meeting_exchange then fails at the first piece

@@ -1,7 +1,7 @@
 /* objects: types of the objects that a device keeps for its operations (weights, activations,
- * rotary tables), and parameters of operations. model/forward/ opens and closes these objects
- * through struct compute_ops; only the backend that opened an object knows its content. Types only:
- * no functions, no threads. KV is described in kv.h. */
+ * rotary tables), and parameters of operations. model/forward/ and benchmarks open and close these
+ * objects through struct compute_ops; only the backend that opened an object knows its content.
+ * Types only: no functions, no threads. KV is described in kv.h. */
 #ifndef COMPUTE_OBJECTS_H
 #define COMPUTE_OBJECTS_H
 

@@ -36,7 +36,8 @@ struct ledger;
  * it calls ledger_end or ledger_drop; the other fields belong to ledger.c. */
 struct ledger_entry {
     uint32_t state;  /* Used by ledger.c. */
-    uint32_t status; /* HTTP status; 0 = the answer has not ended. */
+    /* HTTP status; 0 = the answer has not ended, or the client left before a response began. */
+    uint32_t status;
     uint64_t number; /* The answer's number. */
     int64_t began_unix_ms;
     int64_t ended_unix_ms; /* 0 = the answer has not ended. */
@@ -92,7 +93,8 @@ void ledger_drop(struct ledger *ledger, struct ledger_entry *entry);
 /* Reads the latest lines of a ledger's file, the last line first. Calls on_answer for each answer
  * that has an API key and began at from_s (seconds since 1970) or later. Stops at an answer that
  * ended before from_s. `tokens` is the sum of prompt and answer tokens. Returns ST_NOT_FOUND,
- * without an error text, if the file does not exist; ST_IO if it cannot be read. */
+ * without an error text, if the file does not exist; ST_IO if it cannot be read. Does not read a
+ * file that is not regular, and returns ST_OK. */
 enum status ledger_read_since(const char *path, int64_t from_s,
                               void (*on_answer)(void *self, const char *key_name, int64_t began_s,
                                                 uint64_t tokens),

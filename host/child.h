@@ -41,10 +41,10 @@ struct child_process {
 };
 
 /* Exit status of a machine or stage process if its device has failed, and of a machine if one of
- * its stage processes has crashed while the machine served. */
+ * its local stage processes has crashed while the machine served. */
 #define CHILD_EXIT_CRASHED 70
-/* Exit status of a machine if one of its stage processes was killed from outside while the machine
- * served. */
+/* Exit status of a machine if one of its local stage processes was killed from outside while the
+ * machine served. */
 #define CHILD_EXIT_KILLED 71
 
 /* Returns true if the process ended by an error of its own: by a signal such as SIGSEGV or SIGABRT,

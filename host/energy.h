@@ -1,8 +1,8 @@
 /* energy: reads how much energy the CPUs of this host have used, from their own meters (RAPL of
  * Intel and AMD, in Linux's powercap folder), or how much energy one GPU has used (nvml.h). A
- * machine's process opens one struct energy at its start and reads it on the same thread; `cleave
- * profile` also uses this part. Often no meter can be read: virtual machines have no meters of
- * CPUs, and the kernel lets only root read such meters. The energy is then unknown, which is no
+ * machine's process opens at most one struct energy, at its start, and reads it on the same thread;
+ * `cleave profile` also uses this part. Often no meter can be read: virtual machines have no meters
+ * of CPUs, and the kernel lets only root read such meters. The energy is then unknown, which is no
  * error. This part does not measure memory, disks and losses of the power supply, and does not
  * limit the power (power_limit.h does). */
 #ifndef HOST_ENERGY_H
@@ -37,7 +37,8 @@ struct energy {
  * read or does not hold one number (EINVAL). */
 bool energy_number_read(int fd, uint64_t *out);
 /* Stores the names of the CPU packages' folders in `folder`, such as "intel-rapl:0", in any order.
- * Returns the number of names; 0 = there are none, or more than ENERGY_PACKAGES_MAX. */
+ * Returns the number of names; 0 = there are none, more than ENERGY_PACKAGES_MAX, or a name that is
+ * too long. */
 uint32_t energy_packages(const char *folder, char names[ENERGY_PACKAGES_MAX][ENERGY_NAME_BYTES]);
 
 /* Opens the meters of all CPU packages in `folder` (ENERGY_FOLDER). If one meter cannot be read,

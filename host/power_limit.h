@@ -25,9 +25,9 @@ struct power_limit {
 
 /* Limits the power of all CPU packages in `folder` (ENERGY_FOLDER) together to `watts` > 0. Each
  * package gets an equal share. The limit holds on average over a time that the hardware chooses
- * (often 1 to 28 s). Returns ST_UNSUPPORTED if there is no package or a package has no long-term
- * limit, or ST_IO if the kernel refuses (only root may set a limit). After an error, no package is
- * limited. The caller calls power_limit_restore, also after an error. */
+ * (often 1 to 28 s). Returns ST_UNSUPPORTED if energy_packages returns 0 or a package has no
+ * long-term limit, or ST_IO if the kernel refuses (only root may set a limit). After an error, no
+ * package is limited. The caller calls power_limit_restore, also after an error. */
 enum status power_limit_set(const char *folder, uint32_t watts, struct power_limit *out,
                             struct error *error);
 /* Limits the power of the GPU `device`, such as "cuda:0", to `watts`. Returns the errors of

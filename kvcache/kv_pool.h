@@ -34,7 +34,8 @@ typedef uint64_t kv_owner_id;
  *
  * RESERVED: taken; KV may be written into the block.
  * FILLING: this machine computes a prompt's KV into the block, or loads KV from a tier into it.
- * LIVE: a request uses the block's KV, or this machine's next batch writes KV into the block.
+ * LIVE: a request or another reader uses the block's KV, or this machine's next batch writes KV
+ *     into the block.
  * CACHED: in the prefix cache, with no reader. The cache may evict the block.
  * QUARANTINED: the owner no longer needs the block, but a peer may still write into the block. The
  *     caller frees the block when no write can arrive.

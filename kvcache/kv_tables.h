@@ -1,4 +1,4 @@
-/* kv_tables: the block tables of one owner (a request, or a load of a tier) on one machine: one
+/* kv_tables: the block tables of a request, or of a load or store of a tier, on one machine: one
  * table for each layer group. The functions take blocks from a kv_pool, mark and free them, and
  * fill in the tables. Entry i of a group's table is the block of span i. The first entries may name
  * blocks of the prefix cache (kv_prefix.h). The other entries name the request's own blocks. In a
@@ -20,7 +20,8 @@
 struct kv_tables {
     kv_block_id *ids; /* [groups][stride]; the table of group g begins at ids + g * stride. */
     uint32_t stride;  /* Entries of each table: the most spans of the request. */
-    /* Most own blocks of the request in a group with a window (layer_groups_spans_kept). */
+    /* Most own blocks of the request in a group with a window (layer_groups_spans_kept); UINT32_MAX
+     * = no limit. */
     uint32_t keep;
     /* In groups without a window, the first cached_spans entries name blocks of the prefix
      * cache. */

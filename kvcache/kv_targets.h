@@ -87,7 +87,8 @@ struct kv_push {
  * been written. */
 enum status kv_targets_push(struct kv_targets *t, struct kv_push *push, uint32_t layer_end);
 /* Begins a flush: `flushed` is called later, from kv_targets_flushed, when all KV that was written
- * before to the processes of the path has arrived. Requires that kv_targets_up is true, that no
+ * before to the processes of the path has arrived or a write has failed; `flushed` is not called if
+ * the target is dropped or fails before that. Requires that kv_targets_up is true, that no
  * pending flush has the cookie, and fewer than 2 × LIMIT_MACHINE_REQUESTS pending flushes. */
 void kv_targets_flush(struct kv_targets *t, uint32_t target, uint32_t path, uint64_t cookie);
 

@@ -85,7 +85,8 @@ INLINE void blocks_round(const float *x, uint32_t count, const uint32_t bits[WID
     }
 }
 
-/* Most runs of WIDE_BLOCKS blocks of a row: 32 runs of 16 blocks of 32 values are 16,384 values. */
+/* Most runs of WIDE_BLOCKS blocks in a row that is quantised here: 32 runs of 16 blocks of 32
+ * values are 16,384 values. */
 #define WIDE_GROUPS 32
 
 /* See kernels.quantise. */

@@ -67,7 +67,8 @@ enum status store_session_receive(struct store_session *session, void *value, si
                                   struct error *error);
 
 /* Returns false if the server has closed the connection or has sent bytes that no command asked
- * for. Requires that no reply is awaited. Does not wait. */
+ * for; with TLS, only a hint (store_connection_has_input). Requires that no reply is awaited. Does
+ * not wait. */
 bool store_session_is_usable(const struct store_session *session);
 
 #endif

@@ -6,8 +6,8 @@
  * One thread at a time uses a backend: the thread of the tier (tiers.h), or the thread that makes
  * and closes the backend. A deadline is a time of clock_system in microseconds. A backend that uses
  * a network returns at the deadline at the latest; the other backends ignore deadlines. A backend
- * has no thread of its own, logs nothing and does not look into records: tiers.c makes the names
- * and checks the records. */
+ * has no thread of its own, except for look-ups of host names (transport/resolver.h). It logs
+ * nothing and does not look into records: tiers.c makes the names and checks the records. */
 #ifndef KVCACHE_TIERS_TIER_BACKEND_H
 #define KVCACHE_TIERS_TIER_BACKEND_H
 
@@ -44,8 +44,9 @@ struct tier_backend_ops {
      * which records were removed; empty = no remark. */
     enum status (*open)(struct tier_backend *b, const struct digest *identity, size_t record_bytes,
                         int64_t deadline_us, struct error *error);
-    /* Counts the names before the first name without a record. The records of these names count as
-     * used. */
+    /* Counts the names before the first name without a record, or with a record on a server that is
+     * known to fail. The records of these names count as used, except in a shared store without
+     * expiry. */
     enum status (*stored_count)(struct tier_backend *b, const struct digest *names, uint32_t count,
                                 int64_t deadline_us, uint32_t *count_out, struct error *error);
     /* Reads a record. record_out has room for record_bytes bytes. */
