@@ -2,7 +2,8 @@
  * struct model owns the weights, and does not change after model_open. A struct forward owns the
  * activations. The caller provides the memory of the KV-cache and the block ids. Machines,
  * `cleave profile` and a benchmark use this part. Only one thread at a time may use a struct
- * forward; any thread may read a struct model. This part does not sample (sampler.h) and knows no requests. */
+ * forward; any thread may read a struct model. This part does not sample (sampler.h) and knows no
+ * requests. */
 #ifndef MODEL_FORWARD_MODEL_H
 #define MODEL_FORWARD_MODEL_H
 
