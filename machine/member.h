@@ -22,8 +22,8 @@ int machine_member_fd(const struct machine_member *member); /* Descriptor to wai
 /* Runs one iteration. If the machine is stopping, the iteration begins to remove the entry from
  * etcd. Returns the milliseconds until the next iteration: timeout_ms (-1 = no limit), or less. */
 int machine_member_turn(struct machine_member *member, const struct machine *m, int timeout_ms);
-/* Returns true if the process may end: the registration is removed (registration_removed), or
- * `member` is NULL. */
+/* Returns true if the process may end: the removal of the registration has ended
+ * (registration_removed), or `member` is NULL. */
 bool machine_member_may_end(const struct machine_member *member);
 
 #endif

@@ -24,7 +24,7 @@
 #define MACHINE_GATEWAYS_MAX 8 /* Gateways that may be connected at the same time. */
 
 /* Work that one gateway has asked for since it connected, or that all gateways have asked for since
- * the machine started. */
+ * the machine started. A held message (held.c) counts when it is handled. */
 struct machine_demand {
     uint64_t prompt_tokens; /* Prompt tokens of all PREFILLs, except PREFILLs that copy KV. */
     uint64_t answers;       /* Number of all RESERVEs, except RESERVEs for a copy of KV. */
@@ -89,7 +89,7 @@ struct machine_batch {
     struct engine_pooled *pooled;     /* [sequences_max]: rows of texts that get an embedding. */
     const struct sampling **sampling; /* [sequences_max]: sampling rules of each item. */
     uint32_t *output_limits;          /* [sequences_max]: most tokens of each item's answer. */
-    uint32_t *indices; /* [sequences_max]: index in the answer of the token that each item gives. */
+    uint32_t *indices; /* [sequences_max]: index in the answer of the first token of each item. */
     uint32_t *request_slots; /* [sequences_max]: slot of each item in the request tables. */
     /* [sequences_max]: owner of each item's blocks. Successive requests of a slot have different
      * owners. */
@@ -140,12 +140,12 @@ struct machine {
     /* The home pool of the ROLE with the highest serial; at first the home pool of the config. */
     enum pool home_pool;
     uint64_t home_serial; /* Serial of home_pool (message_role.serial); 0 = from the config. */
-    struct doomed doomed; /* Peers to disconnect at the end of the iteration. */
+    struct doomed doomed; /* Peers to disconnect at the end of the round. */
     struct refusals refusals;
     struct message_buffer send_buffer; /* Encoding buffer for the message being sent. */
 
     int64_t weights_us;   /* When the weights were loaded. */
-    int64_t now_us;       /* Current time, read at the start of each round of an iteration. */
+    int64_t now_us;       /* Current time, read at the start of each iteration and round. */
     uint32_t event_count; /* Events in this round; > 0 = the iteration needs one more round. */
     bool sends_queued;    /* Messages or writes were queued in this round. */
     bool stats_changed;   /* Statistics may have changed since they were sent last. */

@@ -63,7 +63,7 @@ static inline uint64_t tiers_record_bytes(const struct machine *m)
 
 /* tier_stores.c */
 /* The callback of kv_prefix_added_set; `self` is the struct machine_tiers. Begins to store the
- * chain of `spans` spans that has entered the prefix cache. */
+ * chain of `spans` spans that has entered the prefix cache, if no load has added the chain. */
 void tier_stores_added(void *self, uint64_t salt, const uint32_t *tokens, uint32_t spans);
 /* Lets the oldest store that waits for a slot try to take the slot. Cancels all stores if requests
  * wait and memory is short. */

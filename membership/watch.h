@@ -17,13 +17,13 @@ struct watch;
 /* Functions of the caller, which watch_turn calls. They must not call a function of this header.
  * Their pointer arguments are valid during the call. */
 struct watch_events {
-    /* A machine has registered, or its entry has changed. Also called for each usable entry after
-     * watch_report_again. */
+    /* A machine has registered, or its entry was written again. Also called for each usable entry
+     * after watch_report_again. */
     void (*joined)(void *self, const struct member *member);
     /* The machine's entry is gone or can no longer be used. */
     void (*left)(void *self, const char *name);
-    /* An entry cannot be used. Called when the entry is new or has changed, and after
-     * watch_report_again. `text` contains key, value (both perhaps truncated) and the reason. */
+    /* An entry cannot be used. Called when the entry was written, and after
+     * watch_report_again. `text` contains key, value and the reason, each perhaps truncated. */
     void (*unusable)(void *self, const char *text);
     /* connected = true: etcd answers, and `text` names the endpoint. connected = false: `text` says
      * why etcd does not answer. Called first when the first call to etcd has ended, and then when

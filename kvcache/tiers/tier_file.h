@@ -2,11 +2,11 @@
  * machine/ makes the backend on its event loop thread; the tier's thread (tiers.h) uses it. From
  * `open` to `close` the backend owns the file: the `open` of another machine then returns
  * ST_UNREACHABLE. The records survive a restart of the machine. `open` removes records of another
- * identity.
+ * identity, and records for which a file that becomes smaller has no room.
  *
- * `open` gives the file its full size. When the file is full, a new record replaces the record that
- * tier_index.h chooses. The backend does not flush the file to the disk: after a power failure some
- * records may be damaged. tier_record_open finds damaged records. */
+ * `open` gives the file its full size. A new record may replace an older record, which tier_index.h
+ * chooses. The backend does not flush the file to the disk: after a power failure some records may
+ * be damaged. tier_record_open finds damaged records. */
 #ifndef KVCACHE_TIERS_TIER_FILE_H
 #define KVCACHE_TIERS_TIER_FILE_H
 

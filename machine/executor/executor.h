@@ -120,7 +120,7 @@ struct executor_ops {
      * executor without stage processes. */
     void (*keys_set)(struct executor *e, const struct secret_keys *keys);
     /* Sends the level of the log (enum log_level) to the stage processes that the executor has
-     * started. NULL = an executor without stage processes. */
+     * started and whose addresses it knows. NULL = an executor without stage processes. */
     void (*log_level_send)(struct executor *e, int level);
 
     /* Takes the event transport_events.peer_up of a peer that the executor has connected to. */
@@ -199,8 +199,8 @@ struct executor_options {
 enum status executor_local_open(const struct executor_options *options, struct executor **out,
                                 struct error *error);
 /* Opens the executor of a machine with stages. Starts the stage processes without an address in the
- * config; `progress` then connects to all stage processes of the machine. Errors are those of
- * executor_local_open, also for *out. */
+ * config; `progress` then connects to all stage processes of the machine. After an error, *out is
+ * as after an error of executor_local_open. */
 enum status executor_pipeline_open(const struct executor_options *options, struct executor **out,
                                    struct error *error);
 

@@ -62,7 +62,8 @@ struct pipeline_batch {
 struct pipeline_table {
     kv_owner_id owner;    /* The request that has the slot. */
     uint32_t known_spans; /* Number of spans, from the first on, whose block ids were sent. */
-    /* Number of the CONTEXT's uint32 words (token rules, then tokens) that were sent. */
+    /* Number of the CONTEXT's uint32 words (token rules, then tokens) that were sent, without
+     * drafted tokens. */
     uint32_t known_words;
 };
 

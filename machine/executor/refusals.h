@@ -12,7 +12,7 @@
 /* The latest lines. All zeros = nothing was logged yet. */
 struct refusals {
     struct {
-        char text[256];    /* The line without the digits after colons; empty = unused. */
+        char text[256];    /* The line without the digits after colons, cut; empty = unused. */
         int64_t logged_us; /* Time at which the line was last logged; 0 = unused. */
     } lines[REFUSALS_KEPT];
 };

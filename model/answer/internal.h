@@ -158,7 +158,8 @@ enum call_step {
     /* The call is complete. parser_text is after its object, or begins with a wrong byte that
      * follows the arguments. */
     CALL_DONE,
-    /* The text is no call, or its arguments are wrong; parser_text begins with the wrong byte. */
+    /* The text is no call, or its arguments are wrong. parser_text is the text that was not
+     * read. */
     CALL_WRONG,
 };
 /* Reads the call's text up to the end of parser_text, and reports name and arguments. */

@@ -1,7 +1,7 @@
 /* family: the table of the families of models, which says how each family differs from Llama. The
- * table is constant, so any thread may read it. model_file.c and hyper.c look up a model's family
- * while they open the model; hyper.c lets keys of the model's files (keys.h) override some values
- * of the table. This part reads no files. */
+ * table is constant, so any thread may read it. model_file.c and hyper.c look up a model's family;
+ * the files hyper*.c let keys of the model's files (keys.h) override some values of the table.
+ * This part reads no files. */
 #ifndef MODEL_FILE_FAMILY_H
 #define MODEL_FILE_FAMILY_H
 

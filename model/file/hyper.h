@@ -158,7 +158,7 @@ static inline uint32_t model_layer_window(const struct model_hyper *h, uint32_t 
 }
 
 /* Returns true if LongRoPE's list for long contexts is used; false = the list for short contexts.
- * context_tokens_max is the longest context of the cluster. Requires MODEL_ROPE_LONG. */
+ * context_tokens_max is the longest context that is served. Requires MODEL_ROPE_LONG. */
 static inline bool model_rope_is_long(const struct model_hyper *h, uint32_t context_tokens_max)
 {
     return context_tokens_max > h->rope_scaling.context_tokens;

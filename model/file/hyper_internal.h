@@ -67,8 +67,8 @@ enum status hyper_read_latent(const struct hyper_reader *r, struct model_hyper *
  * also multiplies attention_scale by the square of YaRN's factor for scores. Does nothing for other
  * models. Requires `latent`, rope_scaling and attention_scale. */
 enum status hyper_finish_latent(const struct hyper_reader *r, struct model_hyper *h);
-/* Reads `window`, local_freq_base and layer_bits. Requires layer_count, rope_freq_base, layer_bits
- * of zeros, and the family's default of local_freq_base. */
+/* Reads `window`, local_freq_base and layer_bits. Requires layer_count, rope_freq_base, zeros in
+ * `window` and layer_bits, and the family's default of local_freq_base. */
 enum status hyper_read_layers(const struct hyper_reader *r, const struct family *family,
                               struct model_hyper *h);
 

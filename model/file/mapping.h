@@ -1,7 +1,7 @@
 /* mapping: read-only mappings of model files, for the readers in model/file/. This part owns the
  * process's list of mappings; any thread may map and unmap files. If a mapped file becomes shorter,
- * the kernel sends SIGBUS to the thread that reads the missing part. The signal handler of this
- * part then ends the process with a message. The content of files is not checked. */
+ * or cannot be read, the kernel sends SIGBUS to the thread that reads the file. The signal handler
+ * of this part then ends the process with a message. The content of files is not checked. */
 #ifndef MODEL_FILE_MAPPING_H
 #define MODEL_FILE_MAPPING_H
 

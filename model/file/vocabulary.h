@@ -87,7 +87,7 @@ struct json_t;
 struct vocabulary {
     enum vocabulary_kind kind;
     uint32_t count;                   /* Number of tokens. */
-    const struct mapped_text *tokens; /* [count] texts of the tokens, as the file spells them. */
+    const struct mapped_text *tokens; /* [count] texts of the tokens, as this kind spells them. */
     /* [count] enum vocabulary_type of each token; NULL = all tokens are normal. */
     const int32_t *types;
     /* [count] OR of enum vocabulary_find of each token; NULL = 0 for all tokens. */

@@ -1,7 +1,7 @@
 /* vocabulary_read: the readers of vocabularies, which have no state, and run on the thread that
  * uses the struct model_file. model_file.c calls vocabulary_read_gguf and vocabulary_read_folder;
- * the other functions are parts of these two. The readers build no tables for finding tokens
- * (tokenizer_open does). */
+ * the other functions are parts of vocabulary_read_folder. The readers build no tables for finding
+ * tokens (tokenizer_open does). */
 #ifndef MODEL_FILE_VOCABULARY_READ_H
 #define MODEL_FILE_VOCABULARY_READ_H
 

@@ -1,8 +1,9 @@
 /* model: the weights of a stage's layers, and the forward pass of a batch through these layers. A
  * struct model owns the weights, and does not change after model_open. A struct forward owns the
- * activations. The caller provides the memory of the KV-cache and the block ids. A machine's engine
- * and `cleave profile` use this part. Only one thread at a time may use a struct forward; any
- * thread may read a struct model. This part does not sample (sampler.h) and knows no requests. */
+ * activations. The caller provides the memory of the KV-cache and the block ids. Machines,
+ * `cleave profile` and a benchmark use this part. Only one thread at a time may use a struct
+ * forward; any thread may read a struct model. This part does not sample (sampler.h) and knows no
+ * requests. */
 #ifndef MODEL_FORWARD_MODEL_H
 #define MODEL_FORWARD_MODEL_H
 
