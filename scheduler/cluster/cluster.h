@@ -70,8 +70,8 @@
 #define SCHED_PREFIX_MAX 32
 
 /* When a lent machine returns from the mixed pool to its home pool. The *other phase* is the phase
- * that its home pool does not do. DONE and IDLE require that another machine can do this phase, or
- * that the lent machine is down or drains. */
+ * that its home pool does not do. DONE and IDLE also require that a pair could serve after the
+ * return, or that the lent machine is down or drains. */
 enum sched_homing {
     SCHED_HOMING_DONE,     /* The machine has no work of the other phase. */
     SCHED_HOMING_IDLE,     /* The machine has no work. */
