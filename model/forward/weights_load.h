@@ -13,7 +13,7 @@ struct loader {
     const struct model_file *file;
     struct model *m;     /* The model that is being opened. */
     struct error *error; /* Receives the errors. */
-    float *host_vector;  /* Host memory for the model's longest vector. */
+    float *host_vector;  /* Host memory for the model's longest vector or stack of vectors. */
 };
 
 /* Rows, columns or elements [first, first + count) of a tensor that has `total` rows, columns or
