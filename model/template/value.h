@@ -119,7 +119,7 @@ struct run {
     uint32_t line;                   /* Line of the template, for errors. */
     uint64_t steps_left;             /* Steps until the run fails. */
     uint32_t depth_left;             /* Calls of run_enter that may still be nested. */
-    size_t output_limit;             /* Most bytes of the output. */
+    size_t output_limit;             /* Most bytes of `out`. */
     time_t now;                      /* The time that strftime_now formats. */
     struct buffer *out;              /* Receives the text of the statements that run. */
     struct scope *scope;             /* The current scope (eval.h). NULL in a compilation. */
