@@ -175,7 +175,7 @@ struct value map_new(struct run *r);                             /* Returns an e
 /* Adds an entry, or replaces the value of an equal key. Fails for a key that is or contains a dict,
  * or a list other than a tuple. */
 void map_set(struct run *r, struct map *map, struct value key, struct value value);
-/* Returns the value of the key; NULL = there is none. Fails for the keys for which map_set fails. */
+/* Returns the value of the key; NULL = there is none. Fails for a key for which map_set fails. */
 struct value *map_get(struct run *r, const struct map *map, struct value key);
 
 /* ---- reading values ---- */
