@@ -5,7 +5,8 @@
  *
  * The next copy of an answer is due one interval (kv/checkpoint_ms) after the previous copy began.
  * A copy sends full blocks of the answer's context that the second machine lacks, in layers without
- * a window at most SCHED_CHECKPOINT_BLOCKS_MAX. If blocks are left, the next copy follows at once.
+ * a window at most SCHED_CHECKPOINT_BLOCKS_MAX spans. If blocks are left, the next copy is due at
+ * once.
  */
 #ifndef SCHEDULER_CHECKPOINT_H
 #define SCHEDULER_CHECKPOINT_H

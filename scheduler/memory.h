@@ -104,7 +104,8 @@ struct sched_memory_blocks {
     uint32_t spans;         /* Spans of the request (common/layer_groups.h) that have blocks. */
     uint32_t spans_max;     /* Spans of the prompt and the longest answer. */
     uint32_t growth_blocks; /* Blocks of the latest SCHED_GROWTH_SPAN. */
-    uint32_t kept_spans;    /* layer_groups_spans_kept of the request. */
+    /* layer_groups_spans_kept of the request; 0 = a copy without blocks in layers with a window. */
+    uint32_t kept_spans;
     /* In layers with a window, the request has no own blocks for the spans before this span. */
     uint32_t window_held;
     bool granted; /* The reservation was granted. */

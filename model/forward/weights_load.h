@@ -13,7 +13,7 @@ struct loader {
     const struct model_file *file;
     struct model *m;     /* The model that is being opened. */
     struct error *error; /* Receives the errors. */
-    float *host_vector;  /* Host memory for the model's longest vector. */
+    float *host_vector;  /* Host memory for the model's longest vector or stack of vectors. */
 };
 
 /* Rows, columns or elements [first, first + count) of a tensor that has `total` rows, columns or
@@ -44,8 +44,8 @@ bool loader_has_tensor(const struct loader *l, enum model_role role, uint32_t la
 const void *load_aligned(const void *data, size_t bytes, void **copy_out);
 
 /* Loads a part of a matrix of [rows.total × cols.total] to the device. Returns ST_INVALID if the
- * tensor is missing or has another shape, or if the part would cut a quantisation block; or an
- * error of model_file_source or load_source. */
+ * tensor is missing or has another shape, or if its rows or the part's rows are not whole
+ * quantisation blocks; or an error of model_file_source or load_source. */
 enum status load_matrix(const struct loader *l, enum model_role role, uint32_t layer,
                         struct load_part cols, struct load_part rows, struct compute_matrix **out);
 

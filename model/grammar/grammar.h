@@ -53,7 +53,8 @@ struct grammar_vocabulary;
 
 /* A function that returns the bytes of token `id`; NULL = no constraint may allow the token. For a
  * control token the function sets *control_out, which is false before the call, to true: only the
- * expression {"token": …} allows a control token. */
+ * expression {"token": …} allows a control token. No constraint allows a token that has no bytes,
+ * more than GRAMMAR_TOKEN_BYTES, or a byte 0xFE or 0xFF. */
 typedef const char *grammar_piece_of(const void *self, uint32_t id, size_t *bytes_out,
                                      bool *control_out);
 

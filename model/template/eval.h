@@ -35,7 +35,7 @@ struct loop {
     uint32_t depth;          /* Recursion depth, from 0 (loop.depth0). */
     const struct node *node; /* N_FOR. */
     struct scope *scope;     /* The scope around the loop. */
-    struct value *changed;   /* The value of the latest call of loop.changed; NULL = none. */
+    struct value *changed;   /* Arguments of the latest loop.changed, as a tuple; NULL = none. */
 };
 
 /* The values of a call's arguments. */
@@ -75,7 +75,8 @@ struct value value_call(struct run *r, struct value callee, const struct argumen
 int function_number(struct value name);
 
 /* Returns object.name, an attribute or an item as in jinja2; an undefined value if the object has
- * neither. Fails for an undefined object. */
+ * neither, or if the name is that of a method that would change a list or dict. Fails for an
+ * undefined object. */
 struct value attribute_get(struct run *r, struct value object, struct value name);
 /* Returns object[key], an item or an attribute as in jinja2; an undefined value if the object has
  * neither. Fails for an undefined object. */

@@ -22,7 +22,7 @@ struct template_limits {
     uint64_t steps;      /* Most evaluated nodes and visited items; long texts count as several. */
     uint32_t depth;      /* Most nested evaluations, which use the C stack of the calling thread. */
     size_t memory_bytes; /* Most memory, including all texts that the rendering builds. */
-    size_t output_bytes; /* Most bytes of the output. */
+    size_t output_bytes; /* Most bytes of the output, or of the text of one macro or block. */
 };
 
 /* Limits for templates of models and of clients. */

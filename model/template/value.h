@@ -58,7 +58,7 @@ struct value {
         const char *missing; /* UNDEFINED: the missing name, `size` bytes; NULL = unknown. */
     };
     const uint8_t *marks;  /* STRING: one mark for each byte; NULL = see `input`. */
-    struct buffer *buffer; /* STRING: the buffer that contains `text`; NULL = none. */
+    struct buffer *buffer; /* STRING: the buffer to which string_join may append; NULL = none. */
 };
 
 /* What a value of kind LIST points to. */
@@ -119,7 +119,7 @@ struct run {
     uint32_t line;                   /* Line of the template, for errors. */
     uint64_t steps_left;             /* Steps until the run fails. */
     uint32_t depth_left;             /* Calls of run_enter that may still be nested. */
-    size_t output_limit;             /* Most bytes of the output. */
+    size_t output_limit;             /* Most bytes of `out`. */
     time_t now;                      /* The time that strftime_now formats. */
     struct buffer *out;              /* Receives the text of the statements that run. */
     struct scope *scope;             /* The current scope (eval.h). NULL in a compilation. */
@@ -172,16 +172,17 @@ struct value value_from_json(struct run *r, const json_t *json, bool input);
 struct value list_new(struct run *r, enum list_kind kind, size_t capacity, struct list **list_out);
 void list_add(struct run *r, struct list *list, struct value v); /* Appends v. */
 struct value map_new(struct run *r);                             /* Returns an empty MAP. */
-/* Adds an entry, or replaces the value of an equal key. Fails for a key that Python cannot hash. */
+/* Adds an entry, or replaces the value of an equal key. Fails for a key that is or contains a dict,
+ * or a list other than a tuple. */
 void map_set(struct run *r, struct map *map, struct value key, struct value value);
-/* Returns the value of the key; NULL = there is none. Fails for a key that Python cannot hash. */
+/* Returns the value of the key; NULL = there is none. Fails for a key for which map_set fails. */
 struct value *map_get(struct run *r, const struct map *map, struct value key);
 
 /* ---- reading values ---- */
 const char *value_type(struct value v); /* Returns Python's name of the type, such as "str". */
 bool value_true(struct value v);        /* Returns Python's bool(v). */
-/* Returns Python's a == b. Exception: two lists of different kinds are compared by their items if
- * neither is a tuple or a generator. (In Python, a range does not equal a list.) */
+/* Returns Python's a == b. Exception: lists that are no tuples and no generators are compared by
+ * their items, even if their kinds differ. (In Python, a range does not equal a list.) */
 bool value_equal(struct run *r, struct value a, struct value b);
 /* Returns a number below 0 if a is less than b, above 0 if a is greater, else 0. Fails for types
  * that have no order. */

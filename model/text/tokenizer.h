@@ -45,7 +45,7 @@ struct tokenizer_encode_options {
     /* Recognise special tokens by their spelling in the text. User-defined tokens are always
      * recognised. */
     bool parse_special;
-    bool add_bos; /* Put BOS first, if the model's files say that texts begin with BOS. */
+    bool add_bos; /* Put BOS first, if the model's texts begin with BOS. */
     bool add_eos; /* Put EOS last, if the model's files say that texts end with EOS. */
     /* [plain_count] ranges of the text in which special tokens are ordinary text: with
      * parse_special, a special token that overlaps a range is not recognised. In ascending order,

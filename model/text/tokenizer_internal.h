@@ -355,10 +355,11 @@ struct tokenizer {
     /* By first byte of tokens: bit i = a token has i + 1 bytes; bit 63 = 64 or more bytes. */
     uint64_t lengths[256];
     double unknown_score;   /* Score of a character without a token. */
-    uint32_t unknown;       /* The token for bytes without a token; TOKENIZER_NO_TOKEN = none. */
+    /* SentencePiece: the token for bytes without a token; TOKENIZER_NO_TOKEN = none. */
+    uint32_t unknown;
     bool unknown_fused;     /* Neighbouring unknown characters give one unknown token together. */
     bool user_blanks;       /* User-defined tokens spell a blank as U+2581. */
-    bool spm_crosses;       /* spm_word_crosses is true for some token. */
+    bool spm_crosses;       /* spm_word_crosses is true for a token without FLAG_VERBATIM. */
     bool blank_begins_word; /* SentencePiece: a word ends before each blank. */
     enum vocabulary_prefix prefix; /* SentencePiece: which parts of a text get a blank before. */
     uint32_t end_tokens[16];       /* Tokens that end an answer. */

@@ -70,8 +70,8 @@
 #define SCHED_PREFIX_MAX 32
 
 /* When a lent machine returns from the mixed pool to its home pool. The *other phase* is the phase
- * that its home pool does not do. DONE and IDLE require that another machine can do this phase, or
- * that the lent machine is down or drains. */
+ * that its home pool does not do. DONE and IDLE also require that a pair could serve after the
+ * return, or that the lent machine is down or drains. */
 enum sched_homing {
     SCHED_HOMING_DONE,     /* The machine has no work of the other phase. */
     SCHED_HOMING_IDLE,     /* The machine has no work. */
@@ -111,7 +111,8 @@ struct sched_cluster_options {
     bool compare_time;
     bool token_memory_threshold; /* Rule 2 checks the free memory; false: it does not. */
     /* The memory that rule 2 leaves free on a machine for answers that grow: this percentage of its
-     * KV memory, or growth_reserve_tokens for each answer, whichever is more. */
+     * KV memory, or growth_reserve_tokens for each answer on the machine, whichever is more. 0 if
+     * the machine has no answers, or if growth_reserve_tokens is 0. */
     uint32_t growth_reserve_percent;
     uint32_t growth_reserve_tokens;
     /* Tokens that are scheduled for an answer. true: the mean length of recent answers of its API
@@ -229,7 +230,8 @@ enum sched_event_kind {
     /* Measured rates of `machine`: prompt_tokens_per_s, output_tokens_per_s, step; 0 = not
      * known. */
     SCHED_MACHINE_RATES,
-    SCHED_MACHINE_TIERS, /* The tiers of `machine`: tiers. None works before this event. */
+    /* The tiers of `machine`: tiers. None works before this event, or after SCHED_MACHINE_DOWN. */
+    SCHED_MACHINE_TIERS,
     SCHED_MACHINE_QUEUE, /* `busy` = whether prompts wait on `machine`. */
     SCHED_MACHINE_IDLE,  /* `machine` has no work. If it is lent, it returns to its home pool. */
     SCHED_MACHINE_LOAD,  /* `others`: the present load that other schedulers have on `machine`. */

@@ -67,7 +67,7 @@ struct sched_path {
     struct slot_list decodes;
     /* The prompt that has had a chunk in a batch and has chunks left; SLOT_NONE = none. */
     uint32_t running_prompt;
-    /* The previous batch had a prompt (places_for_decodes in batch.c). */
+    /* The previous batch had a prompt (places_for_decodes in batch.c). A batch may be empty. */
     bool prompt_in_last_batch;
     uint32_t decodes_short;     /* Decodes with room = 0. */
     bool drafts_short;          /* A decode may lack room for its draft (sched_draft_lacks_room). */
