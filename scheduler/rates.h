@@ -1,15 +1,16 @@
 /* rates: the speed of a machine, computed from measured times: prompt tokens per second, and
  * decoded tokens per second with batches as large as the TBT target allows. The gateway and the
  * simulator have one struct sched_rates for each machine, on the thread of the cluster scheduler. A
- * machine uses struct rates_line for the speeds of its links and tiers, on its event loop thread.
+ * machine uses struct rates_line for the speeds of its links and tiers, on its event loop thread;
+ * the simulator uses it for tiers.
  * Pure: no clock and no I/O. The functions measure nothing: the machines do. */
 #ifndef SCHEDULER_RATES_H
 #define SCHEDULER_RATES_H
 
 #include <stdint.h>
 
-/* In struct sched_rates, a new measurement of `us` microseconds reduces the weight of all older
- * measurements by the part us / RATES_MEMORY_US, at most by half. */
+/* In struct sched_rates, a new measurement of `us` microseconds reduces the weight of older
+ * measurements of its line by the part us / RATES_MEMORY_US, at most by half. */
 #define RATES_MEMORY_US 20000000
 
 /* Weighted sums over points (rows, microseconds), for a line by the method of least squares. All

@@ -13,13 +13,13 @@ enum request_state {
     REQUEST_QUEUED,     /* Nothing is reserved yet. */
     REQUEST_RESERVED,   /* The token machine has reserved blocks. */
     REQUEST_PREFILLING, /* The prompt was sent to its prompt machine. */
-    /* The first token of this attempt has arrived. The second token and the prompt machine's
-     * message PREFILLED have not arrived. */
+    /* The first token of this attempt has arrived. The second token and, of a split request, the
+     * prompt machine's message PREFILLED have not arrived. */
     REQUEST_TRANSFERRING,
-    /* The second token of this attempt, or the prompt machine's message PREFILLED, has arrived. */
+    /* The second token of this attempt or, of a split request, PREFILLED has arrived. */
     REQUEST_DECODING,
-    /* The request waits for machines for its next attempt: it has lost a machine, was preempted, or
-     * is handed over. */
+    /* The request waits for machines for its next attempt: the earlier attempt has failed, was
+     * preempted, or is handed over. */
     REQUEST_RESUMING,
     REQUEST_DONE,
     REQUEST_FAILED,

@@ -38,7 +38,7 @@ struct serve_model_config {
 struct serve_version {
     uint32_t number;                      /* 0 = none. */
     struct serve_model_config config;     /* The values in effect; `model` is an absolute path. */
-    struct serve_model_config from_file;  /* The values as the config file has them. */
+    struct serve_model_config from_file;  /* The values as read from file and options. */
     char name[64];                        /* Name in /v1/models. */
     char template_path[LIMIT_PATH_BYTES]; /* Path of chat_template_file; empty = none. */
     struct config_model_bytes file_bytes; /* Sizes of the model's and the draft model's files. */
@@ -62,7 +62,7 @@ struct serve {
     char **argv;
     /* The running config. Once the fleet is open, the config has no machines. */
     struct config *config;
-    /* The config as in the file at the latest reload, except values that a reload cannot change. */
+    /* The config as read from file and options, except values that a reload cannot change. */
     struct config *file_config;
     struct serve_version current;       /* Version of new requests. */
     struct serve_version other_version; /* The new or the earlier version; number 0 = none. */
@@ -245,7 +245,7 @@ enum serve_update_plan {
 enum status serve_update_plan(struct serve *s, struct config *next,
                               enum serve_update_plan *plan_out, struct serve_version *version_out,
                               struct error *error);
-/* Begins an update to *version, and takes over *version. The caller adds the machines with
+/* Begins an update to *version, which it takes over on success. The caller adds machines with
  * serve_machine_add. The update is given up if the version is not ready after `update_ms`. */
 enum status serve_update_begin(struct serve *s, struct serve_version *version, uint32_t update_ms,
                                struct error *error);

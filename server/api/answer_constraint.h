@@ -1,6 +1,6 @@
 /* api_answer_constraint: combines a chat's own constraint (constraint.h) with what its fields about
  * tool calls (`tool_choice`, `strict`, `parallel_tool_calls`) demand of the answer. The combined
- * constraint also allows reasoning before the content, if the format of the answer has reasoning.
+ * constraint also allows reasoning before the content, if the answer can begin with reasoning.
  * server/http/ calls the function on the text threads. The function keeps no state, and does not
  * compile the constraint (model/grammar/grammar.h does). */
 #ifndef SERVER_API_ANSWER_CONSTRAINT_H

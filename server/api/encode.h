@@ -34,7 +34,7 @@ struct api_encode {
     uint32_t context_tokens;
 };
 
-/* Fills *error with a 400 for a prompt that is longer than the context, and returns false. field:
+/* Fills *error with a 400 for a prompt that does not fit the context, and returns false. field:
  * the body's field with the prompt. prompt_length: a text such as "at least 4 tokens". */
 bool api_context_refuse(struct api_error *error, const char *field, uint32_t context_tokens,
                         const char *prompt_length);
@@ -49,7 +49,7 @@ bool api_encode_prompt(const struct api_encode *encoder, const char *field, cons
 /* Encodes a chat with the model's template, or with the request's own template if such templates
  * are allowed. Control tokens that the template writes are recognised in any case. The prompt
  * begins with one BOS if the template writes BOS, or if the model's prompts begin with BOS.
- * field: the body's field with the conversation, which errors name. request->now is ignored: the
+ * field: the body's field with the conversation, for errors. request->now is ignored: the
  * time of the chat is that of the call. *begin_out: whether, at the end of the prompt, the
  * reasoning is still to begin, has begun or has ended. The caller frees *ids_out, also after a
  * failure. Returns false, with *error filled, on failure. */

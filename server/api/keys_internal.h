@@ -1,6 +1,6 @@
 /* api_keys_internal: what the files of api_keys share: keys_file.c (reads key files), keys_fields.c
  * (the fields of key files) and keys.c (the table of keys in use). The functions run on the thread
- * that calls the functions of keys.h. They open no files. */
+ * that calls the functions of keys.h. Only keys_file.c opens files. */
 #ifndef SERVER_API_KEYS_INTERNAL_H
 #define SERVER_API_KEYS_INTERNAL_H
 

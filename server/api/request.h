@@ -57,7 +57,7 @@ struct api_request {
     struct chat_request chat;
     struct api_tools tools; /* Which tools of `chat` the answer may call. */
 
-    int64_t max_tokens;       /* -1 = not given. */
+    int64_t max_tokens;       /* -1 = not given; API_EMBEDDINGS: 0. */
     struct sampling sampling; /* Without output_tokens_max; end_tokens has stop_token_ids only. */
     bool ignore_eos; /* The model's end tokens do not end the answer; stop_token_ids still do. */
     uint32_t absent_fields; /* Bits of enum api_default: fields that the body does not have. */

@@ -21,7 +21,7 @@ enum api_tool_choice {
 struct api_tools {
     enum api_tool_choice choice;
     uint32_t named; /* API_TOOLS_NAMED: index of the tool. */
-    bool parallel;  /* An answer may have several calls. */
+    bool parallel;  /* An answer may have several calls, except with API_TOOLS_NAMED. */
     bool strict;    /* At least one tool is strict: arguments of its calls follow its schema. */
     /* The names of the tools as answer_options.tool_names (answer_parser.h), malloc'ed. NULL = the
      * choice is API_TOOLS_NONE. */

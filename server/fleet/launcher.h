@@ -63,7 +63,7 @@ enum status launcher_open(const struct launcher_options *options, struct launche
 /* Kills the machines that still run. NULL is fine. */
 void launcher_close(struct launcher *l);
 
-/* Returns the launcher's descriptor, readable when a machine is ready or has ended. */
+/* Returns the launcher's descriptor, readable when a machine has written a line or ended. */
 int launcher_fd(const struct launcher *l);
 /* Reads the ready lines of the machines, handles processes that have ended, and starts and kills
  * processes that are due. Call it when the descriptor is readable, and after the returned number of

@@ -4,7 +4,7 @@
  * machine. The completion converts tokens to text, and writes server-sent events (SSE) or the JSON
  * body. server/http/ calls completion_input_read on a text thread (text_jobs.h), and the other
  * functions on the gateway's event loop thread. A completion knows HTTP status codes, but no
- * connections, headers and machines. */
+ * connections and headers, and of machines only their names. */
 #ifndef SERVER_HTTP_COMPLETION_H
 #define SERVER_HTTP_COMPLETION_H
 

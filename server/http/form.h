@@ -25,7 +25,7 @@ struct completion_form {
     char call_id[40];                  /* Id of the open call. */
     char tool_name[ANSWER_NAME_BYTES]; /* Name of the tool that the open call calls. */
     struct text item_text;             /* The open item's text; of a call, its arguments. */
-    size_t shown_bytes;                /* First bytes of `item_text` for which events exist. */
+    size_t shown_bytes;                /* Streams: first bytes of `item_text` that events have. */
     struct text logprobs;     /* FORM_TEXT: log-probability entries, separated by commas. */
     struct text closed_items; /* JSON of the items before the open one, separated by commas. */
     uint32_t call_count;      /* Number of items that are calls. */

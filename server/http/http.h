@@ -90,7 +90,7 @@ void http_model_use(struct http *h, struct served_model *model);
  * an error event, any other request a 401. Call it after api_keys_apply. */
 void http_keys_changed(struct http *h);
 
-/* After this call /health answers 503 "draining", and each connection closes after its answer.
+/* After this call /health answers 503 "draining", and each connection closes after its next answer.
  * Requests are still served. */
 void http_drain_begin(struct http *h);
 /* Does what http_drain_begin does, and refuses new completions and embeddings with a 503. */

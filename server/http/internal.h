@@ -48,7 +48,7 @@ struct http {
     bool spans_warned;       /* A warning about dropped spans was logged. */
     bool draining;           /* http_drain_begin or http_refuse_begin was called. */
     bool refuses;            /* http_refuse_begin was called. */
-    bool ready_once; /* The gateway was ready once: completions wait for machines and get no 503. */
+    bool ready_once; /* A completion found the gateway ready: later completions get no 503. */
 };
 
 struct route;
@@ -75,7 +75,7 @@ struct exchange {
     uint64_t body_expected;     /* Content-Length; UINT64_MAX = chunked; 0 = no body. */
     struct api_error *refusal;  /* Error to send when the body's rest has arrived; NULL = none. */
     bool closes_connection;     /* The connection closes after the answer. */
-    int64_t arrived_us;         /* When the whole request had arrived; 0 = not yet. */
+    int64_t arrived_us;         /* When the whole request had arrived; 0 = not yet, or refused. */
     struct http_text_work *text_work; /* Work of the text threads on the body; NULL = none. */
     struct completion *completion;    /* NULL = none. */
     struct text answer;               /* A whole answer that the client reads in pieces. */
@@ -95,7 +95,7 @@ struct exchange {
     struct exchange *next_changed;
     bool streams;                     /* The exchange is in the list of streams. */
     struct exchange *older, *newer;   /* Neighbours in the list of streams. */
-    int64_t last_event_us;            /* When the stream began, or its latest event was written. */
+    int64_t last_event_us;            /* When the stream began or last wrote an event or ping. */
     char path_tail[LIMIT_NAME_BYTES]; /* See http_route_find. */
     unsigned status_code;             /* HTTP status of the queued response; 0 = none yet. */
     char request_id[GATEWAY_CLIENT_ID_BYTES];
@@ -108,7 +108,8 @@ struct exchange {
     char error_text[128];          /* Message of the error that was sent; empty = none. */
 };
 
-/* Which clients may use a route, if there are API keys. Without API keys, see access.c. */
+/* Which clients may use a route, if there are API keys. Without API keys, and on
+ * http/admin_socket, see access.c. */
 enum http_access {
     HTTP_OPEN,    /* Every client. */
     HTTP_KEY,     /* Clients with any valid API key. */

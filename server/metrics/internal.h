@@ -23,7 +23,7 @@ struct metrics_machine {
     struct message_stats latest_stats; /* The latest STATS. */
     /* Sums of the counters of the machine's earlier processes. */
     struct message_stats earlier_counters;
-    uint32_t load_count;        /* Number of `loads`; 0 = no stages. */
+    uint32_t load_count;        /* Number of `loads`; 0 = no stages, or not known. */
     struct message_load *loads; /* The latest loads of the stage processes. */
 };
 
