@@ -6,7 +6,8 @@
  *
  * The search assumes: a mix that meets the SLO also meets the SLO at a lower rate, and with one
  * more token machine (baseline: one more machine). So each split has a boundary: the largest value
- * that meets the SLO (points.h says what a value is). The plan does not depend on the number of threads or on the journal.
+ * that meets the SLO (points.h says what a value is). The plan does not depend on the number of
+ * threads or on the journal.
  *
  * plan_main owns the structs, and calls plan_search_run on the main thread. The call uses worker
  * threads, which end before the call returns. This part does not simulate (try.h does). */
