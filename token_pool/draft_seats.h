@@ -21,7 +21,7 @@ struct draft_seats_options {
 
 struct draft_seats;
 
-/* Returns ST_NO_MEMORY on failure. */
+/* Returns ST_NO_MEMORY, or ST_INVALID if block_count is 0. */
 enum status draft_seats_open(const struct draft_seats_options *options, struct draft_seats **out);
 void draft_seats_close(struct draft_seats *seats); /* Frees all seats. NULL is fine. */
 

@@ -138,8 +138,9 @@ bool token_pool_writer_matches(const struct token_pool *pool, const struct messa
 void token_pool_await_known(struct token_pool *pool, kv_owner_id owner);
 /* Handles PROGRESS of a prompt machine: the KV of the prompt's first tokens is complete. If the
  * rest does not arrive, the prefix cache keeps this KV. Passes PROGRESS on to the gateway. Ignores
- * PROGRESS that reports no more complete blocks than an earlier PROGRESS. Ignores PROGRESS for a
- * request that does not await KV of another machine or does not use the prefix cache. */
+ * PROGRESS that reports more tokens than the prompt has, or no more complete blocks than an earlier
+ * PROGRESS. Ignores PROGRESS for a request that does not await KV of another machine or does not
+ * use the prefix cache. */
 void token_pool_progress(struct token_pool *pool, const struct message_progress *progress);
 /* Adds the full blocks of a running answer to the prefix cache, except blocks of layers with a
  * window. The prompt pool of this machine can then copy the blocks. No effect if the pool does not

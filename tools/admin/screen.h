@@ -34,7 +34,8 @@ void screen_sample_read(const char *page, int64_t at_us, struct screen_sample *o
 /* Writes the lines of a gateway. state: the answer to GET /admin/state. gateway_name: the result of
  * admin_client_name. now: the sample of this screen. before: the gateway's sample of the previous
  * screen. Rates, latencies and phases are those since `before`, or since the gateway's start if
- * before->known is false. Other counts are those since the gateway's start. */
+ * before->known is false. Refusals, resumptions and preemptions are counted since the gateway's
+ * start. */
 void screen_write(const json_t *state, const char *gateway_name, const struct screen_sample *now,
                   const struct screen_sample *before, FILE *out);
 

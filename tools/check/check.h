@@ -23,9 +23,9 @@ struct check_machines_options {
 };
 
 /* Checks devices, threads and addresses for the machines that this host runs, and host memory for
- * those of them that compute on the CPU. Checks that the addresses of other machines, of stage
- * processes and of etcd can be resolved; if is_deep, also that they accept connections. Passes the
- * results to report->say. */
+ * those of them that compute on the CPU. Checks that the addresses of their stage processes, of
+ * other machines and of etcd can be resolved; if is_deep, also that they accept connections. Passes
+ * the results to report->say. */
 void check_machines(const struct check_machines_options *options,
                     const struct check_report *report);
 

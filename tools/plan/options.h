@@ -6,7 +6,7 @@
 
 #include "common/options.h"
 
-#define PLAN_TEXTS_MAX 16 /* Most values of an option that may be repeated. */
+#define PLAN_TEXTS_MAX 16 /* Most values of --hardware, --clusters or --fixed. */
 
 struct plan_options {
     /* A trace or a synthetic workload. NULL = lengths_trace is set instead. */

@@ -14,7 +14,7 @@
 #include "tools/plan/search.h"
 
 /* Makes the splits of a cell (cell->points, which plan_search_done frees). A cell whose budget is
- * too small gets no splits. ST_INVALID: the file of a kind of hardware lacks the cost or power that
+ * too small gets no splits. ST_INVALID: a kind of hardware lacks the cost or power that
  * is fixed or minimized. ST_NO_MEMORY. */
 enum status plan_points_make(const struct plan_search *search, struct plan_cell *cell,
                              struct error *error);
@@ -33,7 +33,8 @@ const struct plan_point *plan_cell_best(const struct plan_inputs *inputs,
 /* Returns true if the split meets the SLO and is as good as `best`, a split of the cell. */
 bool plan_point_equals(const struct plan_inputs *inputs, const struct plan_cell *cell,
                        const struct plan_point *point, const struct plan_point *best);
-/* Returns the smallest value at which the split is as good as `best`; > value_max = none. */
+/* Returns the smallest value at which the split is at least as good as `best`; > value_max =
+ * none. */
 uint32_t plan_point_value_wanted(const struct plan_inputs *inputs, const struct plan_cell *cell,
                                  const struct plan_point *point, const struct plan_point *best);
 

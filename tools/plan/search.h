@@ -5,8 +5,9 @@
  * Among equally good splits, the split furthest below the SLO's limits is best.
  *
  * The search assumes: a mix that meets the SLO also meets the SLO at a lower rate, and with one
- * more token machine. So each split has a boundary: the largest value that meets the SLO (points.h
- * says what a value is). The plan does not depend on the number of threads or on the journal.
+ * more token machine (baseline: one more machine). So each split has a boundary: the largest value
+ * that meets the SLO (points.h says what a value is). The plan does not depend on the number of
+ * threads or on the journal.
  *
  * plan_main owns the structs, and calls plan_search_run on the main thread. The call uses worker
  * threads, which end before the call returns. This part does not simulate (try.h does). */
@@ -40,7 +41,7 @@ struct plan_point {
 };
 
 struct plan_cell {
-    const char *name;       /* Name in the output: the kinds of machines. */
+    const char *name;       /* Name in the output: kinds of machines, or the paper's name. */
     const char *fixed_text; /* The fixed amount as the command line has it, such as "cost=100". */
     uint32_t prompt_kind;   /* Kind of the prompt machines: index in inputs->kinds. */
     uint32_t token_kind;    /* Kind of the token machines: index in inputs->kinds. */

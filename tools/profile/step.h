@@ -1,6 +1,6 @@
 /* profile_step: one device that computes batches as a machine does (machine/executor/engine.h), and
  * the time of each part of a batch. The struct owns device, model and KV memory. A process has
- * at most one profile_step at a time. device.c and busy.c call the functions on the main thread of
+ * at most one profile_step at a time. tools/profile/ calls the functions on the main thread of
  * each process that computes. This part chooses no sizes of batches and drops no sample. */
 #ifndef TOOLS_PROFILE_STEP_H
 #define TOOLS_PROFILE_STEP_H

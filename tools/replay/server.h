@@ -1,6 +1,6 @@
 /* replay_server: finds out what a replay must know about a server: the model's name, the longest
  * context, whether the server accepts token ids, and how many tokens a word is. replay.c owns the
- * result and calls the functions on the main thread, before the replay. No times are measured. */
+ * result and calls the functions on the main thread. No times are measured. */
 #ifndef TOOLS_REPLAY_SERVER_H
 #define TOOLS_REPLAY_SERVER_H
 

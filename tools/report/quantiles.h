@@ -1,5 +1,5 @@
 /* quantiles: quantiles of any number of values in constant memory. Values are counted in buckets
- * that are 0.2 % wide; the values themselves are not kept. `cleave simulate`, `plan` and `replay`
+ * that are 0.2 % wide; the values themselves are not kept. Commands of tools/ and bench/
  * use this part for times and slowdowns. The caller owns the struct, which one thread at a time may
  * use. */
 #ifndef TOOLS_REPORT_QUANTILES_H

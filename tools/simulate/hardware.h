@@ -21,7 +21,7 @@ struct hardware {
      * kv/memory of the config. */
     uint64_t kv_memory_bytes;
     double cost_per_hour;    /* 0 = not given. */
-    double power;            /* In any unit that all files share; 0 = not given. */
+    double power;            /* In the unit of all files, or the profile's watts; 0 = not given. */
     double link_bytes_per_s; /* Rate at which KV is sent and received; 0 = not given. */
     /* Value of the table's column "hardware"; empty = the times come from a profile. */
     char table_hardware[32];

@@ -14,7 +14,7 @@
 
 struct replay_log_totals {
     uint64_t lines;     /* Lines of the log. */
-    uint64_t starts;    /* Starts of gateways; each begins with new schedulers. */
+    uint64_t starts;    /* Begins of gateways' logs; each begins with new schedulers. */
     uint64_t events;    /* Lines with events, new options or more actions, given to a scheduler. */
     uint64_t actions;   /* Logged actions of the lines that `events` counts. */
     uint64_t routes;    /* Actions that route a request. */

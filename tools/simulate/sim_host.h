@@ -51,7 +51,7 @@ struct sim_machines {
     struct cost_curve reference;
     uint64_t weights_bytes;      /* Weights of the model, if times come from a table. */
     uint64_t kv_bytes_per_token; /* KV of one token, if times come from a table. */
-    /* Tokens of the longest request; set by the caller (sim_machines_context_tokens). */
+    /* Tokens of the longest request; set by the caller, perhaps by sim_machines_context_tokens. */
     uint32_t context_tokens;
 };
 

@@ -86,7 +86,7 @@ struct partition_problem {
     uint64_t last_bytes;         /* Weights after the last layer (vocabulary). */
     /* Bytes that the first and last weights share (a tied embedding); ≤ last_bytes. */
     uint64_t shared_bytes;
-    uint64_t workspace_bytes;            /* Memory of each device besides weights and KV. */
+    uint64_t workspace_bytes;            /* Memory of each device besides the bytes above. */
     uint32_t kind_count;                 /* Kinds of devices. */
     const struct partition_kind *kinds;  /* [kind_count] */
     uint32_t host_count;                 /* Kinds of hosts. */

@@ -46,7 +46,7 @@ struct partition_label {
 
 /* Fields without a comment have equal names in struct partition_problem or partition_kind. */
 struct partition {
-    uint32_t layers;
+    uint32_t layers;     /* layer_count of the problem. */
     uint32_t kinds;      /* Kinds of devices. */
     uint32_t host_kinds; /* Kinds of hosts. */
     uint32_t stages;     /* 0 = any number. */
