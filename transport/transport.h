@@ -320,9 +320,9 @@ int transport_fd(struct transport *t);
 /* Does the work that is possible without waiting, and calls the events. Call this function when the
  * descriptor is readable, and after calls that send or write. Begins no more work after about 5 ms;
  * the descriptor stays readable if work is left. If the region is a device's memory and a
- * connection ends, this function or transport_disconnect may wait for copies that have begun: up to
- * 200 ms for received data, and up to 200 ms for copies to another device. Must not be called from
- * an event. */
+ * connection ends, this function, transport_disconnect and transport_close may wait for copies that
+ * have begun: up to 200 ms for received data, and up to 200 ms for copies to another device. Must
+ * not be called from an event. */
 void transport_progress(struct transport *t);
 
 #endif
