@@ -174,8 +174,8 @@ struct transport_copy_counts {
 /* Where our region is, and counts of the copies that are done. */
 struct transport_memory {
     enum transport_memory_way way;
-    /* For device memory: why `way` is not TRANSPORT_WAY_DIRECT, or why peers cannot open the
-     * region; empty = neither. For host memory: empty. */
+    /* For device memory: why `way` is not TRANSPORT_WAY_DIRECT, or why the device could not share
+     * the region with peers; empty = neither. For host memory: empty. */
     char why[128];
     /* Indexed by enum device_direction. */
     struct transport_copy_counts copy_counts[DEVICE_DIRECTIONS];
