@@ -1,6 +1,6 @@
 /* fabric: the part of a transport that moves KV, by UCX or by copies between devices of one host.
- * It owns the UCX context and worker, the region that peers may write, a link for each peer whose
- * region this process writes, and an inbox for each peer that may write into this region. The
+ * It owns the UCX context and worker, the region that peers may write, the links that write into
+ * regions of peers, and the inboxes for what peers write into this region. The
  * fabric's only callback is write_wanted; the caller asks for all other results after
  * fabric_progress. The UCX transport (ucx*.c) makes every call, on the one thread that owns the
  * transport. The fabric opens no connections, sends no frames and has no timers (peers.h).
@@ -16,9 +16,10 @@
  *   pieces over TCP.
  *
  * An *epoch* is the writes of a link between two flushes. Messages and pieces may arrive in any
- * order, so a message or piece contains the number of its epoch. With each flush, the caller sends
- * the peer a *mark*: the number of the epoch, and how many messages or pieces the epoch has. The
- * peer's inbox reports an epoch when the epoch and all earlier epochs have landed.
+ * order, so a message or piece contains the number of its epoch. With each flush of such
+ * writes, the caller sends the peer a *mark*: the number of the epoch, and how many messages or
+ * pieces the epoch has. The peer's inbox reports an epoch when the epoch and all earlier epochs
+ * have landed.
  *
  * The region may be a device's memory. Copies from device to device access this memory directly.
  * Puts over InfiniBand and CUDA IPC do so, too, if UCX has registered this memory. Other writes are
@@ -123,7 +124,7 @@ bool fabric_wait_prepare(struct fabric *fabric);
 enum status fabric_link_open(struct fabric *fabric, const struct fabric_address *peer,
                              uint64_t token, bool by_data, struct fabric_link **out,
                              struct error *error);
-/* Begins to prove that UCX reaches the peer over a network. Sends a message that the peer's inbox
+/* Begins to prove that UCX reaches the peer. Sends a message that the peer's inbox
  * reports (fabric_inbox_probed), then a flush. Returns false if no proof is needed: the link's
  * writes do not travel over UCX, or the peer's region is mapped into this process. */
 bool fabric_link_probe(struct fabric_link *link);
@@ -177,8 +178,8 @@ struct fabric_piece {
 /* Stores the next piece to send, in the order of the writes, without taking it. Returns false if no
  * write waits, or if the link has failed. */
 bool fabric_link_piece_next(const struct fabric_link *link, struct fabric_piece *out);
-/* Removes the piece that fabric_link_piece_next has stored. The piece's memory is then no longer
- * valid. `bytes`: size of the piece. */
+/* Removes the piece that fabric_link_piece_next has stored. The piece's memory may then no longer
+ * be valid. `bytes`: size of the piece. */
 void fabric_link_piece_sent(struct fabric_link *link, size_t bytes);
 
 /* ---- writes ---- */
@@ -207,7 +208,7 @@ enum status fabric_inbox_open(struct fabric *fabric, const struct transport_peer
 void fabric_inbox_close(struct fabric_inbox *inbox);
 /* Returns true if a message of the peer's fabric_link_probe has arrived since the last call. */
 bool fabric_inbox_probed(struct fabric_inbox *inbox);
-/* Writes a piece, which the peer has sent over a data connection, into the region. A piece outside
+/* Writes a piece that the peer has sent into the region. A piece outside
  * of the region fails the inbox. A piece that write_wanted refuses is dropped, and has landed. */
 void fabric_inbox_write(struct fabric_inbox *inbox, const struct fabric_piece *piece);
 /* Returns true if the received data that waits for the device has reached its limit. The caller
@@ -218,8 +219,8 @@ bool fabric_inboxes_full(const struct fabric *fabric);
 void fabric_inbox_copies_await(struct fabric_inbox *inbox);
 /* Returns the token of the inbox: a random number, by which the peer names the inbox. */
 uint64_t fabric_inbox_token(const struct fabric_inbox *inbox);
-/* Records how many messages an epoch has, as the peer's mark says. Returns ST_INVALID for an
- * invalid mark, for example if the epoch has passed or was marked before. */
+/* Records how many messages or pieces an epoch has, as the peer's mark says. Returns ST_INVALID if
+ * memory is short or the mark is invalid, e.g. if the epoch has passed or was marked before. */
 enum status fabric_inbox_epoch_mark(struct fabric_inbox *inbox, struct fabric_mark mark,
                                     struct error *error);
 /* Takes the next epoch if all its writes have landed. Returns false if no epoch was taken. */

@@ -12,9 +12,9 @@
  * message_layout.h describes the bytes of a message. The decoder checks lengths, and the fields for
  * which the tables in message.c have a rule.
  *
- * Any change of a message needs a new TRANSPORT_PROTOCOL_VERSION (protocol.h). New fields are added
- * at the end of the struct, before its first pointer. The value 0 of a new field must mean what the
- * message meant without the field. */
+ * Any change of a message needs a TRANSPORT_PROTOCOL_VERSION that no release has (protocol.h). New
+ * fields are added at the end of the struct, before its first pointer. The value 0 of a new field
+ * must mean what the message meant without the field. */
 #ifndef TRANSPORT_MESSAGE_H
 #define TRANSPORT_MESSAGE_H
 
@@ -247,14 +247,15 @@ struct message_embedding {
 };
 
 /* PREFILLED. All times are microseconds. If no KV was written, exposed_us, transfer_us, layers and
- * `bytes` are 0. */
+ * `bytes` are 0. For a copy (copied_generation), which has no batch, the start of the copy counts
+ * as the start and the end of a batch. */
 struct message_prefilled {
     struct message_request request;
     /* From the queuing of the prompt to the start of the first batch; wait_us of token 0. */
     uint32_t queue_us;
-    /* From the start of the first batch to the sampled token, after the last layer. */
+    /* From the start of the first batch to the end of the last batch of the prompt. */
     uint32_t prefill_us;
-    /* From the sampled token to the flush of all KV. */
+    /* From the end of the last batch to the flush of all KV. */
     uint32_t exposed_us;
     uint32_t transfer_us; /* From the first write to the flush of all KV. */
     uint32_t layers;      /* Layers whose KV was written. */
@@ -344,8 +345,8 @@ struct message_stats {
     /* Gauges by kind of layer: KV bytes of the blocks that are not free. KV that several ranks hold
      * counts once. */
     uint64_t kv_bytes[LAYER_KIND_COUNT];
-    /* Counters by kind of layer: KV bytes written to token machines. KV that several ranks hold
-     * counts once. */
+    /* Counters by kind of layer: KV bytes of computed prompts written to token machines, without
+     * copies (copied_generation). KV that several ranks hold counts once. */
     uint64_t transfer_bytes[LAYER_KIND_COUNT];
     struct message_copies device_copies; /* Copies of KV into and out of device memory. */
     MACHINE_COUNTERS(COUNTER_FIELD_64)
@@ -377,7 +378,7 @@ static inline void message_stats_add(struct message_stats *to, const struct mess
     message_copies_add(&to->device_copies, &from->device_copies);
 }
 
-/* Returns the KV bytes that the machine has written to token machines, of layers of all kinds. */
+/* Returns the sum of transfer_bytes over all kinds of layers. */
 static inline uint64_t message_stats_transferred(const struct message_stats *stats)
 {
     uint64_t bytes = 0;

@@ -91,7 +91,7 @@ struct peer {
     /* begun_us: time at which the connection began. heard_us: time at which bytes were received
      * last. sent_us: time at which peer_send last sent a frame. */
     int64_t begun_us, heard_us, sent_us;
-    int64_t proving_us; /* Time at which the proof of `link` or `candidate` began. */
+    int64_t proving_us; /* Time at which PEER_PROVING or the proof of `candidate` began. */
     /* LINK_SEEN has arrived; false again when a candidate is opened. LINK_SEEN may also answer the
      * probe of a link that was closed. */
     bool link_seen;
@@ -154,8 +154,8 @@ struct ucx {
      * memory are short. in_progress: transport_progress is running. */
     bool listen_paused, in_progress;
     bool timer_runs, timer_expired; /* timer_expired: deadlines must be checked. */
-    /* Time at which the last iteration of progress began, or the last call of transport_connect or
-     * transport_keys_set. */
+    /* Time at which an iteration of progress last began or ended, or of the last call of
+     * transport_open, transport_connect or transport_keys_set. */
     int64_t now_us;
 };
 
@@ -188,7 +188,8 @@ struct peer *peer_connect(struct ucx *ucx, const char *address, void *user, stru
 /* Continues a look-up of the peer's host. If the look-up has ended, connects or marks the peer as
  * failing. Does nothing if there is no look-up. */
 void peer_resolve(struct peer *peer);
-/* Begins a connection with an accepted socket, and takes over the socket. */
+/* Begins a connection with an accepted socket, and takes over the socket. Closes the socket if
+ * memory is short. */
 void peer_accept(struct ucx *ucx, int fd);
 /* Ends the connection, and with a control connection its data connections, without an event. The
  * struct stays valid until the next progress. */

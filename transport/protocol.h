@@ -6,9 +6,10 @@
  * the connection is refused (handshake.h). Messages are encoded for the version of their connection
  * (message_encode).
  *
- * TRANSPORT_PROTOCOL_VERSION is raised by each change of what is sent: a new field or array at the
- * end of a message (struct message_growth), a new message, or a new meaning of a value. The sender
- * asks transport_peer_version, and does not send a peer what the peer would not understand.
+ * TRANSPORT_PROTOCOL_VERSION is raised by the first change, after a release, of what is sent: a new
+ * field or array at the end of a message (struct message_growth), a new message, or a new meaning
+ * of a value. The sender asks transport_peer_version, and does not send a peer what the peer would
+ * not understand.
  *
  * TRANSPORT_PROTOCOL_LOWEST is raised to TRANSPORT_PROTOCOL_VERSION by a change after which an
  * older version cannot read the messages: a field, or an element of an array, was changed, moved or

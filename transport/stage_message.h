@@ -318,7 +318,7 @@ struct stage_flushed {
 };
 
 enum stage_writer_event {
-    STAGE_WRITER_UP,      /* The connection has begun. */
+    STAGE_WRITER_UP,      /* The connection has begun, perhaps before OPEN. */
     STAGE_WRITER_DOWN,    /* The connection and its writes have ended. */
     STAGE_WRITER_LINGERS, /* The connection has ended, but its writes may still arrive. */
     STAGE_WRITER_ENDED,   /* The writes of a connection that lingered have ended. */

@@ -72,7 +72,8 @@ enum status tls_write(struct tls *tls, const void *data, size_t bytes, struct er
 /* Takes encrypted bytes from tls_options.take, and stores at most `capacity` decrypted bytes in
  * `data`. Requires that the hand-shake is done. ST_OK: *bytes_out is the number of bytes in `data`,
  * at least 1. ST_IN_PROGRESS: no byte can be decrypted now. ST_UNREACHABLE: the other side has
- * ended the session, or the bytes are not those that it has sent. Only ST_OK sets *bytes_out. */
+ * ended the session, or GnuTLS cannot decrypt the bytes, e.g. because they were changed.
+ * Only ST_OK sets *bytes_out. */
 enum status tls_read(struct tls *tls, void *data, size_t capacity, size_t *bytes_out,
                      struct error *error);
 

@@ -174,8 +174,8 @@ struct transport_copy_counts {
 /* Where our region is, and counts of the copies that are done. */
 struct transport_memory {
     enum transport_memory_way way;
-    /* For device memory: why `way` is not TRANSPORT_WAY_DIRECT, or why peers cannot open the
-     * region; empty = neither. For host memory: empty. */
+    /* For device memory: why `way` is not TRANSPORT_WAY_DIRECT, or why the device could not share
+     * the region with peers; empty = neither. For host memory: empty. */
     char why[128];
     /* Indexed by enum device_direction. */
     struct transport_copy_counts copy_counts[DEVICE_DIRECTIONS];
@@ -320,9 +320,9 @@ int transport_fd(struct transport *t);
 /* Does the work that is possible without waiting, and calls the events. Call this function when the
  * descriptor is readable, and after calls that send or write. Begins no more work after about 5 ms;
  * the descriptor stays readable if work is left. If the region is a device's memory and a
- * connection ends, this function or transport_disconnect may wait for copies that have begun: up to
- * 200 ms for received data, and up to 200 ms for copies to another device. Must not be called from
- * an event. */
+ * connection ends, this function, transport_disconnect and transport_close may wait for copies that
+ * have begun: up to 200 ms for received data, and up to 200 ms for copies to another device. Must
+ * not be called from an event. */
 void transport_progress(struct transport *t);
 
 #endif

@@ -1,8 +1,9 @@
 /* sim_usage: records how the machines of a simulation are used over time. A gauge is a level that
  * changes at certain moments, e.g. the share of a machine's KV memory that is held. The mean of a
- * gauge over each interval of equal length is kept. When the time exceeds the last interval, all
- * intervals become twice as long, so memory does not grow. `cleave simulate` and `cleave plan` own
- * the struct, and a simulation sets the levels, on one thread. This part draws nothing. */
+ * gauge over each interval of equal length is kept. When the time reaches the end of the last
+ * interval, all intervals become twice as long, so memory does not grow. `cleave simulate` and
+ * `cleave plan` own the struct, and a simulation sets the levels, on one thread. This part draws
+ * nothing. */
 #ifndef TOOLS_SIMULATE_SIM_USAGE_H
 #define TOOLS_SIMULATE_SIM_USAGE_H
 

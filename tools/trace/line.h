@@ -22,7 +22,7 @@ enum trace_column {
 
 struct trace_line {
     char *path;      /* The file's name in errors. */
-    char *text;      /* The line, without its line feed. */
+    char *text;      /* The line, without its line feed and the carriage returns before it. */
     uint64_t number; /* Line of the file, from 1. */
 
     uint32_t header_columns; /* Columns of a CSV's header; every row must have this number. */
@@ -40,7 +40,7 @@ struct trace_line {
 struct trace_raw {
     int64_t ticks; /* The file's time, in units of 1 / TRACE_TICKS_PER_S seconds. */
     double at_s;   /* The file's time in seconds; exact if the file has seconds. */
-    uint64_t id;   /* request_id; unchanged if the line has none. */
+    uint64_t id;   /* request_id; unchanged if the line has no such number. */
     uint32_t prompt_tokens;
     uint32_t output_tokens;
     uint32_t block_count;  /* Hash ids in line->blocks. */

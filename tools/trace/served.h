@@ -17,7 +17,7 @@ struct served_totals {
     uint64_t requests;         /* Requests in the trace. */
     uint64_t refused;          /* Requests that were refused or expired, without a token. */
     uint64_t tokenless;        /* Requests that ended before their prompt was computed. */
-    uint64_t requests_unended; /* Requests without an end in the log. */
+    uint64_t requests_unended; /* Requests without an end before the next gap in the log. */
     uint64_t lines_lost;       /* Lines that the gateway could not write. */
     uint64_t lines_wrong;      /* Wrong lines that were left out (skip). */
     uint64_t files_incomplete; /* Files whose last line is incomplete. */
@@ -26,10 +26,11 @@ struct served_totals {
 };
 
 /* Reads the files and writes a line for each request that was served (trace_row_write), ordered by
- * arrival. paths: oldest first; "-" = standard input. skip: leave out wrong lines, and requests
- * that are open at a wrong line. If the prompt of a request was computed, but the request has no
- * token (an embedding), the answer in the trace has one token. *totals_out is written if all files
- * were read. ST_INVALID: a line is wrong, without `skip`. ST_NOT_FOUND: no such file, or no request
+ * arrival. A request that is open where lines are wrong or lost, or where the gateway starts
+ * again, is left out. paths: oldest first; "-" = standard input. skip: leave out wrong lines.
+ * If the prompt of a request was computed, but the request has no token (an embedding), the answer
+ * in the trace has one token. *totals_out is written if all files were read.
+ * ST_INVALID: a line is wrong, without `skip`. ST_NOT_FOUND: no such file, or no request
  * was served. ST_IO: a file cannot be read. ST_NO_MEMORY: memory runs out. Write errors:
  * ferror(out). */
 enum status trace_served_write(const char *const *paths, uint32_t path_count, bool skip, FILE *out,

@@ -27,8 +27,8 @@ bool trace_is_synthetic(const char *text);
 
 /* Parses the text, and reads the file of lengths=FILE. Requires trace_is_synthetic(text). seed:
  * used if the text has no seed. skip: wrong rows of the file are skipped. ST_INVALID: the text or a
- * row of the file is wrong. ST_TOO_LARGE: the text is too long. Other errors are those of
- * trace_open and trace_next for the file. */
+ * row of the file is wrong, or the file has no rows. ST_TOO_LARGE: the text is too long.
+ * Other errors are those of trace_open and trace_next for the file. */
 enum status trace_synthetic_open(const char *text, uint64_t seed, bool skip,
                                  struct trace_synthetic **synthetic_out, struct error *error);
 void trace_synthetic_close(struct trace_synthetic *synthetic); /* NULL is fine. */

@@ -4,9 +4,9 @@
  * trace. A trace owns its file, except standard input. This part does not decide which requests are
  * sent or simulated (window.h does), and does not wait for their times.
  *
- * A row of a file is wrong if a field is missing or has the wrong form, if its time is before the
- * time of the previous valid row, if a length is not from 1 to TRACE_TOKENS_MAX, or if the line is
- * longer than 1,048,575 bytes or has a NUL byte. */
+ * A row of a file is wrong if a field is missing or has the wrong form, if it has more columns than
+ * the header, if its time is before the time of the previous valid row, if a length is not from 1
+ * to TRACE_TOKENS_MAX, or if the line is longer than 1,048,575 bytes or has a NUL byte. */
 #ifndef TOOLS_TRACE_TRACE_H
 #define TOOLS_TRACE_TRACE_H
 
@@ -39,7 +39,7 @@ struct trace_row {
     /* Seconds since the first row; does not decrease. TRACE_SPLITWISE and synthetic workloads:
      * seconds since time 0 of the file or workload. */
     double at_s;
-    uint64_t id;            /* request_id; if the row has none, its index in the file. */
+    uint64_t id;            /* request_id; if the row has no such number, its index in the file. */
     uint64_t line;          /* Line of the file, from 1. */
     uint32_t prompt_tokens; /* Length of the prompt: 1 to TRACE_TOKENS_MAX. */
     uint32_t output_tokens; /* Length of the answer: 1 to TRACE_TOKENS_MAX. */

@@ -84,7 +84,8 @@ struct splitwise_machine {
     struct splitwise_request *requests; /* The requests of all machines. */
     const struct cost_curve *curve;
     uint32_t memory_tokens; /* Tokens of KV that fit beside the weights. */
-    /* Tokens of KV that requests hold. At a transfer the caller updates both machines. */
+    /* Tokens of KV that requests hold. The caller updates both machines at a transfer, and the
+     * prompt machine when a request ends with its prompt. */
     uint32_t used_tokens;
 
     /* Tasks in no batch (splitwise_pending_add), including decodes that still wait for their prompt
@@ -96,7 +97,7 @@ struct splitwise_machine {
     struct splitwise_list prompts; /* The prompts in `pending`, by arrival at the machine. */
     /* The displaced decodes in `pending`, in the order of their displacement. */
     struct splitwise_list blocked;
-    uint32_t builds; /* Number of batches that were built. */
+    uint32_t builds; /* Number of batches that were built; counts empty batches, too. */
 
     uint32_t batch[SPLITWISE_BATCH_TASKS]; /* [batch_count]: tasks of the current batch. */
     /* [batch_count]: value of `iterations` after the task's last iteration. */

@@ -43,7 +43,7 @@ void splitwise_setup_default(struct splitwise_setup *out);
 
 /* The times of a request that has ended. */
 struct splitwise_result {
-    const struct sim_arrival *arrival;
+    const struct sim_arrival *arrival; /* Valid during the call; `blocks` may be invalid. */
     double ttft_s;
     double tbt_s; /* (e2e − ttft) / output tokens, as in the reference. */
     double e2e_s;
