@@ -31,7 +31,7 @@ struct compute_routing {
     bool sigmoid;
     /* The weights of a row's chosen experts are divided by their sum (plus 1e-20 if `sigmoid`). */
     bool normalise;
-    float scale;    /* Factor of all weights. */
+    float scale; /* Factor of all weights. */
     /* The experts form `groups` groups of equal size; 0 or 1 = no groups. A row chooses only among
      * the experts of the groups_used groups with the greatest scores. The score of a group is the
      * sum of the group_best (1 or 2) greatest scores of its experts. */

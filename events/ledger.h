@@ -35,7 +35,7 @@ struct ledger;
 /* An answer in the second file. The caller of ledger_begin may change the three token counts until
  * it calls ledger_end or ledger_drop; the other fields belong to ledger.c. */
 struct ledger_entry {
-    uint32_t state;  /* Used by ledger.c. */
+    uint32_t state; /* Used by ledger.c. */
     /* HTTP status; 0 = the answer has not ended, or the client left before a response began. */
     uint32_t status;
     uint64_t number; /* The answer's number. */

@@ -354,7 +354,7 @@ struct tokenizer {
     bool short_sums;     /* Sums of scores have 32 bits. */
     /* By first byte of tokens: bit i = a token has i + 1 bytes; bit 63 = 64 or more bytes. */
     uint64_t lengths[256];
-    double unknown_score;   /* Score of a character without a token. */
+    double unknown_score; /* Score of a character without a token. */
     /* SentencePiece: the token for bytes without a token; TOKENIZER_NO_TOKEN = none. */
     uint32_t unknown;
     bool unknown_fused;     /* Neighbouring unknown characters give one unknown token together. */
