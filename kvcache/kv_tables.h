@@ -33,8 +33,8 @@ struct kv_tables {
 };
 
 /* Returns true if kv_tables_take takes a block for entry `span` of the group's table: the entry
- * follows the entries that name cached blocks, and no earlier entry names its block. Since then,
- * kv_prefix_add may have made the block a block of the prefix cache. */
+ * follows the entries that name cached blocks, and no earlier entry names its block. The
+ * result stays true if kv_prefix_add has later made the block a block of the prefix cache. */
 bool kv_tables_owns(const struct kv_tables *tables, const struct layer_groups *groups,
                     uint32_t group, uint32_t span);
 

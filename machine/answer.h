@@ -21,7 +21,7 @@ bool answer_token_ends(const struct sampling *sampling, uint32_t id);
 /* Fills *out for one token of an answer: index, id, log-probabilities (if sampling->logprobs is not
  * negative) and `finish`; all other fields are 0. A log-probability that is not finite becomes
  * -FLT_MAX. `finish` becomes FINISH_STOP if the token is an end token, otherwise FINISH_LENGTH if
- * the answer has output_tokens_max tokens with this token, otherwise FINISH_NONE. The caller sets
+ * the token is number output_tokens_max of the answer, otherwise FINISH_NONE. The caller sets
  * FINISH_CONSTRAINT. output_tokens_max: most tokens of the answer. */
 void answer_token_fill(const struct sampling *sampling, uint32_t output_tokens_max,
                        uint32_t answer_index, const struct sampled *sampled,

@@ -1,7 +1,8 @@
 /* handshake: encodes, decodes and compares the payload of the frame HELLO. On a control connection
  * (peers.h), both sides send HELLO before any message, and after the proofs of auth.h if there is a
  * cluster key. HELLO contains the identity of the process, the range of protocol versions that the
- * process speaks (protocol.h), and what a peer needs to write into the region of the process.
+ * process speaks (protocol.h), and the address and keys with which a peer can write into the
+ * process's region (the memory with its KV).
  *
  * This part owns nothing and does no I/O: ucx_greet.c sends and receives the frame. The one thread
  * that owns the transport makes every call. */
@@ -29,7 +30,8 @@ struct handshake {
     /* All sizes in the address are 0 if the sender has no region. The pointers of a decoded address
      * point into the payload. */
     struct fabric_address address;
-    /* The receiver names this number in its writes to the sender (fabric_inbox_token). */
+    /* Identifies the inbox of the process that sent this HELLO. The peer puts this number into
+     * every write to that process (fabric_inbox_token). */
     uint64_t token;
 };
 

@@ -105,8 +105,9 @@ struct compute_matrix {
     float *scales;
     uint32_t scale_blocks;
     uint32_t scale_first, scale_cols;
-    /* [threads of the device, then lanes]: address of the first weight of the thread's share in the
-     * product that last followed a product with this matrix as its first. 0 = not known. */
+    /* One entry for each thread of the device, then one for each lane: after the latest product of
+     * which this matrix was the first, the address of the first weight of the thread's share in the
+     * next product. 0 = not known. */
     uintptr_t *next;
 };
 

@@ -85,8 +85,8 @@ INLINE void blocks_round(const float *x, uint32_t count, const uint32_t bits[WID
     }
 }
 
-/* Most runs of WIDE_BLOCKS blocks in a row that is quantised here: 32 runs of 16 blocks of 32
- * values are 16,384 values. */
+/* A row that is quantised here has at most WIDE_GROUPS groups of WIDE_BLOCKS blocks: 32 × 16 × 32 =
+ * 16,384 values. */
 #define WIDE_GROUPS 32
 
 /* See kernels.quantise. */

@@ -76,8 +76,8 @@ INLINE uint32_t lanes_at(uint32_t i, uint32_t count)
 }
 
 /* Computes the scale of a block and the inverse of the scale. `bits`: the bits (as fp32) of the
- * block's greatest |x|. `most`: the quant that this |x| becomes. Both are 0 if this |x| is below
- * 2^-96. Returns false, with *scale NaN, if the block has a NaN or an infinity. */
+ * block's greatest |x|. `most`: the quant that this |x| becomes. *scale and *inverse are 0 if
+ * this |x| is below 2^-96. Returns false, with *scale NaN, if the block has a NaN or an infinity. */
 INLINE bool block_scale(uint32_t bits, float most, float *scale, float *inverse)
 {
     float amax;

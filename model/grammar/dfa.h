@@ -12,8 +12,8 @@
 #include "model/grammar/builder.h"
 
 #define DFA_STATES_MAX 8192u /* More states of one dfa are the error ST_TOO_LARGE. */
-/* Most visited states of all dfas with one builder `errors`; more are the error ST_TOO_LARGE. A
- * state of a complicated pattern counts as several, so that no constraint takes more than about
+/* Limit on the number of states that the functions visit, summed over all dfas with one builder
+ * `errors`; a function that exceeds the limit fails with ST_TOO_LARGE. A state of a complicated pattern counts as several, so that no constraint takes more than about
  * 0.6 s. */
 #define DFA_WORK_MAX 65536u
 

@@ -23,7 +23,7 @@
 /* True for the three numbers above. */
 #define STEPPER_FAILED(state) ((state) >= STEPPER_NO_MEMORY)
 
-/* The open calls are not known: a place at the end of its rule stays in the state. */
+/* The callers are not known: a place that reaches the end of its rule stays in the state. */
 #define STACK_OPEN  0u
 #define STACK_EMPTY 1u /* No call is open: the end of the rule is the end of the text. */
 

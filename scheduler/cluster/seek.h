@@ -18,8 +18,8 @@ struct seek {
     bool flexible;
     bool thresholds;  /* The thresholds of rules 1 and 2 apply. */
     bool assume_idle; /* Search as if all machines were idle: ignore bounds on their load. */
-    /* While machines are compared by tokens, and not by time (sc->unequal), a machine is considered
-     * only if it has fewer tokens in sc->ranks than this number. */
+    /* Only machines with fewer tokens than this number in sc->ranks are considered. Ignored if
+     * sc->unequal: machines are then compared by time. */
     uint64_t tokens_below;
     /* A token machine that could take the request, found before the search for a prompt machine;
      * SCHED_NO_MACHINE = none. */
@@ -42,9 +42,9 @@ struct seek {
 bool seek_has_room(const struct seek *s, uint32_t machine, enum measure measure, uint64_t tokens);
 /* Returns true if the machine can be the request's token machine. If s->prompt_machine is chosen,
  * one of two conditions must also hold. Either the machine is the prompt machine, and is mixed. Or
- * the link from the prompt machine to the machine is up, and each of the two that is mixed, here or
- * for another scheduler, has enough mixed_kv_tokens (struct sched_event) for its phase of the
- * request. `self` is a struct seek. */
+ * the link from the prompt machine to the machine is up, and each of the two machines has enough
+ * mixed_kv_tokens (struct sched_event) for its phase of the request; this applies only to a machine
+ * that this or another scheduler has in the mixed pool. `self` is a struct seek. */
 bool seek_token_fits(const void *self, uint32_t machine);
 /* Returns true if the machine can do both phases of the request. `self` is a struct seek. */
 bool seek_both_fit(const void *self, uint32_t machine);

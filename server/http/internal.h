@@ -1,8 +1,9 @@
 /* http_internal: struct http, struct exchange (one HTTP request with its response), and the
- * functions that the files of server/http/ that handle HTTP share. Everything runs on the gateway's
- * event loop thread. These files do not make the text of answers (completion.h). A function that
- * returns enum MHD_Result returns MHD_NO if there is no memory or the client has gone;
- * libmicrohttpd then closes the connection. */
+ * functions that the files of server/http/ that handle HTTP share. The functions declared here run
+ * on the gateway's event loop thread; the work of a struct http_text_kind runs on text threads.
+ * These files do not make the text of answers (completion.h). A function that returns enum
+ * MHD_Result returns MHD_NO if there is no memory or the client has gone; libmicrohttpd then closes
+ * the connection. */
 #ifndef SERVER_HTTP_INTERNAL_H
 #define SERVER_HTTP_INTERNAL_H
 

@@ -1,6 +1,7 @@
-/* profile_delay: how long threads of this process waited for a core or did not run, by Linux'
- * schedstat. step.c owns the struct and calls the functions on the main thread. Any thread may call
- * profile_delay_us. This part drops no sample. */
+/* profile_delay: two times of this process's threads, from Linux's schedstat: how long the threads
+ * could run but waited for a core, and how long they did not run for any reason. step.c owns the
+ * struct and calls the functions on the main thread. Any thread may call profile_delay_us. This
+ * part only reports times: step.c decides which measurements the waits have disturbed. */
 #ifndef TOOLS_PROFILE_DELAY_H
 #define TOOLS_PROFILE_DELAY_H
 
@@ -20,7 +21,8 @@ struct profile_delay {
 void profile_delay_open(struct profile_delay *d);
 void profile_delay_close(struct profile_delay *d);
 
-/* Returns the observed threads' total time of waits for a core that have ended. */
+/* Returns how many microseconds the observed threads have waited for a core since each thread
+ * began, as a sum over the threads. A wait counts once it has ended. */
 double profile_delay_us(const struct profile_delay *d);
 
 /* Starts a measurement of profile_delay_idle_us. */

@@ -17,8 +17,8 @@ struct machine_split_goal {
     uint32_t prompt_tokens; /* Prompt length of a typical request. */
     uint32_t micro_batch;   /* Tokens of one micro-batch of the prompt. */
     uint32_t context;       /* Context of a typical request while it decodes. */
-    /* Sequences that decode together. 0 = machine_split_find chooses the power of two with the most
-     * tokens per second, or 1 for a prompt machine and if no split keeps the limit. */
+    /* Sequences that decode together. 0 = machine_split_find chooses: 1 for a prompt machine or if
+     * no split keeps the limit, otherwise the power of two with the most tokens per second. */
     uint32_t batch;
     uint32_t batch_max; /* Most sequences that machine_split_find may choose. */
     double limit_ms;    /* Limit of TTFT (prompt machine) or of a decode step; 0 = none. */
@@ -26,7 +26,7 @@ struct machine_split_goal {
 };
 
 struct machine_split {
-    struct partition_cluster cluster; /* The machine as one host; devices may be joined to ranks. */
+    struct partition_cluster cluster; /* The machine as one host (see machine_split_find). */
     /* The work for the partitioner. work.limit_ms: 0 also if no split keeps the goal's limit. */
     struct partition_work work;
     struct partition_costs costs;    /* Times and memory of the layers on each device. */

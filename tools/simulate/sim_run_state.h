@@ -164,7 +164,8 @@ struct run_machine {
     enum pool pool;              /* Current pool. */
     enum pool home;              /* Home pool. */
     bool begin_pending;          /* The machine is in `pending`. */
-    /* While a batch is in flight: begin of the time that is not yet in busy_s. */
+    /* While a batch is in flight: start of the time that has not been added to busy_s (struct
+     * sim_machine_totals) yet. */
     double busy_since_s;
     bool latest_has_prompts; /* The batch that began last has prompt tokens. */
     double out_free_s;       /* When the machine's link can send again. */

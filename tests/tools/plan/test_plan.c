@@ -551,29 +551,8 @@ static void refused(const char *option, const char *value, const char *want)
     free(p);
 }
 
-/* 1 + 5 fixed amounts and 16 × the paper's six clusters are more than PLAN_CELLS_MAX cells. */
-static void too_many_cells(void)
-{
-    const char *more[2 + 5 + PLAN_TEXTS_MAX + 1] = {"--fixed=machines=3"};
-    char hardware[sizeof(hardware_paths[2]) + 16];
-    uint32_t count = 2;
-    snprintf(hardware, sizeof(hardware), "--hardware=%s", hardware_paths[2]);
-    more[1] = hardware;
-    for (uint32_t i = 0; i < 5; i++)
-        more[count++] = "--fixed=iso-cost";
-    for (uint32_t i = 0; i < PLAN_TEXTS_MAX; i++)
-        more[count++] = "--clusters=paper";
-    struct error error = {""};
-    struct plan *p = calloc(1, sizeof(*p));
-    CHECK(p != NULL && plan_setup_try(p, more, &error) == ST_TOO_LARGE);
-    CHECKF(strcmp(error.text, "--clusters: more than 512 clusters") == 0, "%s", error.text);
-    plan_setup_done(&p->setup);
-    free(p);
-}
-
 static void refusals(void)
 {
-    too_many_cells();
     refused("--fixed", "gold=3", "--fixed \"gold=3\": want cost=X, power=X, machines=N, rate=X");
     refused("--fixed", "cost", "--fixed \"cost\": want cost=X, X above 0");
     refused("--fixed", "cost=-1", "want cost=X, X above 0");
