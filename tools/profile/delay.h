@@ -1,7 +1,7 @@
 /* profile_delay: two times of this process's threads, from Linux's schedstat: how long the threads
  * could run but waited for a core, and how long they did not run for any reason. step.c owns the
  * struct and calls the functions on the main thread. Any thread may call profile_delay_us. This
- * part only reports times: step.c decides which measurements the waits have disturbed. */
+ * part only reports times: points.c decides which samples the waits have disturbed. */
 #ifndef TOOLS_PROFILE_DELAY_H
 #define TOOLS_PROFILE_DELAY_H
 
