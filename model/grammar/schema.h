@@ -28,7 +28,7 @@ enum {
  * schema. */
 struct pointer {
     const struct pointer *parent; /* The parts before the last one; NULL = none. */
-    const char *key;              /* The last part, if it is a name; NULL = `index` is. */
+    const char *key;              /* The last part; NULL = it is the number `index`. */
     size_t index;
 };
 

@@ -1,7 +1,7 @@
 /* metrics_problems: the kinds of problems that a gateway reports to its operator, in `cleave
  * status` and on the page of GET /. problems.c looks for problems on the gateway's event loop
- * thread. This header has constants only. A kind has the name of an alarm of
- * deploy/prometheus/cleave-alarms.yaml. */
+ * thread. This header has constants only. Each kind belongs to an alarm of
+ * deploy/prometheus/cleave-alarms.yaml (column `alarm`); two kinds may share one. */
 #ifndef SERVER_METRICS_PROBLEMS_H
 #define SERVER_METRICS_PROBLEMS_H
 
