@@ -21,8 +21,8 @@ struct etcd_access {
     char key_file[LIMIT_PATH_BYTES];
 };
 
-/* Copies the user and the file paths from the config (cluster/etcd_…), and checks that the files can
- * be read. The password file is checked only if there is a user. The password file and the key file
+/* Copies the user and the file paths from the config (cluster/etcd_…), and checks that the files
+ * can be read. The password file is checked only if there is a user. The password file and the key file
  * must pass the checks of secret_file_open. */
 enum status etcd_access_open(const struct config *config, struct etcd_access *out,
                              struct error *error);
