@@ -3,10 +3,10 @@
 #include "bench/roofline.h"
 
 #include "common/clock.h"
-
 #if defined(__x86_64__)
-#include <cpuid.h>
+#include "compute/cpu/cpuid.h"
 #endif
+
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -110,12 +110,10 @@ static bool wide(void)
     return __builtin_cpu_supports("avx512f") && isa_allowed("avx512");
 }
 
-/* True if the engine uses AVX-VNNI here: bit 4 of eax of this leaf. */
+/* True if the engine uses AVX-VNNI here. */
 static bool narrow_vnni(void)
 {
-    unsigned eax, ebx, ecx, edx;
-    return !wide() && isa_allowed("avx-vnni") &&
-           __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & 1u << 4) != 0;
+    return !wide() && isa_allowed("avx-vnni") && cpuid_has_avx_vnni();
 }
 
 /* Returns the loop of a rate for this computer. Chosen once, before the measurement: reading the

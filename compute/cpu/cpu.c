@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 #ifdef CLEAVE_X86
-#include <cpuid.h>
+#include "compute/cpu/cpuid.h"
 #endif
 
 static const char *const isa_names[] = {
@@ -21,28 +21,12 @@ static const char *const isa_names[] = {
     [COMPUTE_ISA_AVX512] = "avx512",
 };
 
-#ifdef CLEAVE_X86
-/* These two functions do not use __builtin_cpu_supports, because clang 14 knows neither "f16c" nor
- * "avxvnni". */
-static bool cpu_has_f16c(void)
-{
-    unsigned eax, ebx, ecx, edx;
-    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
-}
-
-static bool cpu_has_avx_vnni(void)
-{
-    unsigned eax, ebx, ecx, edx;
-    return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & 1u << 4) != 0;
-}
-#endif
-
 /* NULL = this CPU does not have the instruction set. */
 static const struct kernels *kernels_of(enum compute_isa isa)
 {
 #ifdef CLEAVE_X86
     __builtin_cpu_init();
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c();
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpuid_has_f16c();
     bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512vnni");
@@ -51,7 +35,7 @@ static const struct kernels *kernels_of(enum compute_isa isa)
             return &kernels_avx512;
     }
     if (isa == COMPUTE_ISA_AVX_VNNI || isa == COMPUTE_ISA_AUTO) {
-        if (avx2 && cpu_has_avx_vnni())
+        if (avx2 && cpuid_has_avx_vnni())
             return &kernels_avx_vnni;
     }
     if (isa == COMPUTE_ISA_AVX2 || isa == COMPUTE_ISA_AUTO) {

@@ -131,31 +131,31 @@ INLINE __m256i four_quants(const struct kernels_block *a, const struct kernels_s
     return _mm256_set1_epi32(low != NULL ? four & -(int32_t)a->refined[r] : four);
 }
 
+/* Adds vector g of the quants, w, times the activations x to acc. `pairs` keeps 16-bit sums from one
+ * vector to the next, without VNNI. */
+INLINE void dot_add(enum kernels_form form, uint32_t g, __m256i w, __m256i x, __m256i *pairs,
+                    __m256i *acc)
+{
+#ifdef GEMM_VNNI
+    (void)form, (void)g, (void)pairs;
+    *acc = _mm256_dpbusd_avx_epi32(*acc, w, x);
+#else
+    const uint32_t run = run_max(form);
+    /* Signs are moved to the activations, so that no pair saturates. */
+    __m256i two = is_signed(form) ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w))
+                                  : _mm256_maddubs_epi16(w, x);
+    *pairs = g % run == 0 ? two : _mm256_add_epi16(*pairs, two);
+    if (g % run == run - 1)
+        *acc = _mm256_add_epi32(*acc, _mm256_madd_epi16(*pairs, _mm256_set1_epi16(1)));
+#endif
+}
+
 /* Adds vectors [first, last) of the quants times one plane to acc: the second plane if `low` is not
  * NULL. */
-#ifdef GEMM_VNNI
 INLINE void dots_add(struct shape s, const uint8_t *quants, const struct kernels_block *a,
                      const struct kernels_second_plane *low, uint32_t first, uint32_t last,
                      __m256i acc[ROWS][2])
 {
-#pragma GCC unroll 8
-    for (uint32_t g = first; g < last; g++) {
-        __m256i w[2] = {half_quants(s, quants, g, 0), half_quants(s, quants, g, 1)};
-#pragma GCC unroll 3
-        for (uint32_t r = 0; r < s.rows; r++) {
-            __m256i x = four_quants(a, low, s.row + r, g);
-            acc[r][0] = _mm256_dpbusd_avx_epi32(acc[r][0], w[0], x);
-            acc[r][1] = _mm256_dpbusd_avx_epi32(acc[r][1], w[1], x);
-        }
-    }
-}
-#else
-INLINE void dots_add(struct shape s, const uint8_t *quants, const struct kernels_block *a,
-                     const struct kernels_second_plane *low, uint32_t first, uint32_t last,
-                     __m256i acc[ROWS][2])
-{
-    const uint32_t run = run_max(s.form);
-    const __m256i ones = _mm256_set1_epi16(1);
     __m256i pairs[ROWS][2];
 #pragma GCC unroll 8
     for (uint32_t g = first; g < last; g++) {
@@ -164,20 +164,11 @@ INLINE void dots_add(struct shape s, const uint8_t *quants, const struct kernels
         for (uint32_t r = 0; r < s.rows; r++) {
             __m256i x = four_quants(a, low, s.row + r, g);
 #pragma GCC unroll 2
-            for (uint32_t half = 0; half < 2; half++) {
-                /* Signs are moved to the activations, so that no pair saturates. */
-                __m256i two = is_signed(s.form) ? _mm256_maddubs_epi16(_mm256_abs_epi8(w[half]),
-                                                                       _mm256_sign_epi8(x, w[half]))
-                                                : _mm256_maddubs_epi16(w[half], x);
-                __m256i *pair = &pairs[r][half];
-                *pair = g % run == 0 ? two : _mm256_add_epi16(*pair, two);
-                if (g % run == run - 1)
-                    acc[r][half] = _mm256_add_epi32(acc[r][half], _mm256_madd_epi16(*pair, ones));
-            }
+            for (uint32_t half = 0; half < 2; half++)
+                dot_add(s.form, g, w[half], x, &pairs[r][half], &acc[r][half]);
         }
     }
 }
-#endif
 
 /* Adds the second plane's products; acc already has the first plane's. */
 INLINE void second_plane_add(struct shape s, const uint8_t *quants, const struct kernels_block *a,

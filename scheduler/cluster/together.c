@@ -31,8 +31,7 @@
 #include "scheduler/cluster/seek.h"
 #include "scheduler/pace.h"
 
-/* See split_favour. Found with bench_surface.py and bench_surface_served.py, simulated: 69 cells.
- */
+/* See split_favour. Found with 69 simulated cells of bench_surface.py and bench_surface_served.py. */
 #define FAVOUR_SLOPE 0.5
 #define FAVOUR_LEAST 0.5
 
