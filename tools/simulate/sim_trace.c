@@ -1,14 +1,23 @@
 #include "tools/simulate/sim_trace.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
-/* Returns true if a row of the file has hash ids. Standard input cannot be read twice, so it counts
- * as a trace that has them. Errors are found when the rows are read again. */
+/* True if opening the file again begins at its first byte: not standard input, a pipe or a device.
+ */
+static bool is_readable_twice(const char *name)
+{
+    struct stat file;
+    return strcmp(name, "-") != 0 && stat(name, &file) == 0 && S_ISREG(file.st_mode);
+}
+
+/* Returns true if a row of the file has hash ids. A file that cannot be read twice counts as a
+ * trace that has them. Errors are found when the rows are read again. */
 static bool ids_find(const struct trace_options *options, enum trace_format format)
 {
     struct trace_row row = {.block_count = 0};
     struct trace *trace;
-    if (format != TRACE_MOONCAKE || strcmp(options->name, "-") == 0)
+    if (format != TRACE_MOONCAKE || !is_readable_twice(options->name))
         return format == TRACE_MOONCAKE;
     if (trace_open(options, &trace, NULL) != ST_OK)
         return false;

@@ -31,8 +31,8 @@ struct sim_trace {
     const char *name;      /* Name of the trace in errors; belongs to the caller. */
     /* True: wrong rows are skipped and counted. False: a wrong row ends the run. */
     bool skip_wrong_rows;
-    /* A row has hash ids. True also for a Mooncake trace on standard input, whose rows are not
-     * known yet. */
+    /* A row has hash ids. True also for a Mooncake trace on standard input or in a pipe, whose rows
+     * are not known yet. */
     bool has_prefixes;
     uint64_t rejected;           /* Number of requests that sim_trace_reject skipped. */
     struct error first_rejected; /* Why the first request was rejected. */

@@ -439,9 +439,35 @@ static void random_cluster(uint64_t round)
     CHECK(totals.prefixes && totals.prefix_hit_tokens > 0);
 }
 
+/* A trace is read once: each row of a pipe arrives, although none has hash ids. */
+static void trace_of_a_pipe(void)
+{
+    static const char row[] = "{\"timestamp\":0,\"input_length\":16,\"output_length\":1}\n";
+    const uint32_t wanted = 500; /* More than one buffer of stdio, less than a pipe holds. */
+    struct error error = {""};
+    struct sim_trace trace;
+    struct sim_arrival arrival;
+    uint32_t count = 0;
+    int ends[2];
+    char name[32];
+    CHECK(pipe(ends) == 0);
+    for (uint32_t i = 0; i < wanted; i++)
+        CHECK(write(ends[1], row, sizeof(row) - 1) == (ssize_t)sizeof(row) - 1);
+    snprintf(name, sizeof(name), "/dev/fd/%d", ends[0]);
+    CHECK(close(ends[1]) == 0);
+    CHECKF(sim_trace_open(&trace, name, false, 0, &error) == ST_OK, "%s", error.text);
+    for (bool end = false; !end; count += !end)
+        CHECKF(sim_trace_next(&trace, &arrival, &end, &error) == ST_OK, "%s", error.text);
+    CHECKF(count == wanted, "%u rows of %u", count, wanted);
+    CHECK(trace.has_prefixes);
+    sim_trace_close(&trace);
+    CHECK(close(ends[0]) == 0);
+}
+
 int main(void)
 {
     paper_open();
+    trace_of_a_pipe();
     beginning_is_not_computed("1:mixed");
     beginning_is_not_computed("1:prompt 1:token");
     beginning_is_not_sent();
