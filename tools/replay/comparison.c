@@ -125,7 +125,10 @@ static enum status csv_read(struct replay_comparison *times, struct error *error
 static enum status summary_read(struct replay_comparison *times, struct error *error)
 {
     json_error_t why;
+    errno = 0;
     json_t *root = json_load_file(times->path, 0, &why);
+    if (root == NULL && errno == ENOMEM)
+        return error_set(error, ST_NO_MEMORY, "%s: out of memory", times->path);
     json_t *summary = json_object_get(root, "summary");
     const json_t *from = summary != NULL ? summary : root;
     enum status status = ST_OK;

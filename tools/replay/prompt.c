@@ -3,6 +3,7 @@
 #include "tools/replay/prompt.h"
 
 #include "common/random.h"
+#include "common/text.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -34,7 +35,9 @@ static const char *const words[] = {
 enum status replay_prompt_open(const struct replay_prompt_options *options,
                                struct replay_prompt **prompt_out)
 {
-    if (options->id_low > options->id_high)
+    const size_t model_bytes = strlen(options->model);
+    if (options->id_low > options->id_high ||
+        text_utf8_check(options->model, model_bytes) < model_bytes)
         return ST_INVALID;
     struct replay_prompt *prompt = calloc(1, sizeof(*prompt));
     if (prompt == NULL)
@@ -42,11 +45,10 @@ enum status replay_prompt_open(const struct replay_prompt_options *options,
     prompt->options = *options;
     json_t *model = json_string(options->model);
     prompt->model_json = model != NULL ? json_dumps(model, JSON_ENCODE_ANY) : NULL;
-    const enum status failure = model == NULL ? ST_INVALID : ST_NO_MEMORY; /* NULL = not UTF-8. */
     json_decref(model);
     if (prompt->model_json == NULL) {
         free(prompt);
-        return failure;
+        return ST_NO_MEMORY;
     }
     *prompt_out = prompt;
     return ST_OK;

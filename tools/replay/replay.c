@@ -108,10 +108,8 @@ static enum status prompt_open(struct replay *replay, struct error *error)
     window_set(replay);
     replay_server_describe(&replay->server, prompt.chat, replay->prompts, sizeof(replay->prompts));
     status = replay_prompt_open(&prompt, &replay->prompt);
-    if (status == ST_NO_MEMORY)
+    if (status != ST_OK) /* The server and the options were checked. */
         return error_set(error, status, "no memory for the prompts");
-    if (status != ST_OK)
-        return error_set(error, status, "--model: \"%s\": not UTF-8", prompt.model);
     return ST_OK;
 }
 
@@ -123,7 +121,7 @@ static enum status report_open(struct replay *replay, struct error *error)
         if (replay->csv == NULL)
             return error_set(error, ST_IO, "--out: %s: %s", options->out, strerror(errno));
     }
-    return replay_report_open(
+    enum status status = replay_report_open(
         &(struct replay_report_options){
             .trace = options->trace,
             .url = options->url,
@@ -144,6 +142,7 @@ static enum status report_open(struct replay *replay, struct error *error)
             .uncontended = replay->alone,
         },
         &replay->report);
+    return status == ST_OK ? ST_OK : error_set(error, status, "no memory for the report");
 }
 
 /* Turns a row of the trace into the request to this server. */

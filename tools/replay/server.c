@@ -2,6 +2,9 @@
  * of a request for a single token. */
 #include "tools/replay/server.h"
 
+#include "common/text.h"
+
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,22 +20,33 @@ struct asking {
     struct replay_prompt *words;
 };
 
-/* Sends a POST of `body` and takes ownership of it. *answer_out: the answer as JSON; NULL = not
- * JSON. */
+/* Parses and frees an answer. *root_out: the answer as JSON; NULL = not JSON. */
+static enum status answer_parse(char *answer, json_t **root_out, struct error *error)
+{
+    errno = 0;
+    json_t *root = json_loads(answer, 0, NULL);
+    const bool short_of_memory = root == NULL && errno == ENOMEM;
+    free(answer);
+    if (short_of_memory)
+        return error_set(error, ST_NO_MEMORY, "out of memory");
+    *root_out = root;
+    return ST_OK;
+}
+
+/* Sends a POST of `body` and takes ownership of it; NULL = memory ran out when it was made.
+ * *answer_out: the answer as JSON; NULL = not JSON. */
 static enum status post(const struct asking *asking, const char *path, json_t *body,
                         json_t **answer_out, struct error *error)
 {
     char *text = json_dumps(body, 0), *answer;
     json_decref(body);
     if (text == NULL)
-        return error_set(error, ST_INVALID, "--model: not UTF-8");
+        return error_set(error, ST_NO_MEMORY, "out of memory");
     enum status status = replay_client_ask(asking->client, path, text, &answer, error);
     free(text);
     if (status != ST_OK)
         return status;
-    *answer_out = json_loads(answer, 0, NULL);
-    free(answer);
-    return ST_OK;
+    return answer_parse(answer, answer_out, error);
 }
 
 /* Gets the model's name and context from /v1/models, unless the options give them. */
@@ -41,11 +55,15 @@ static enum status model_ask(const struct asking *asking, struct error *error)
     const struct replay_options *options = asking->options;
     struct replay_server *server = asking->server;
     char *answer;
+    json_t *root = NULL;
+    if (options->model != NULL &&
+        text_utf8_check(options->model, strlen(options->model)) < strlen(options->model))
+        return error_set(error, ST_INVALID, "--model: not UTF-8");
     enum status status = replay_client_ask(asking->client, "/v1/models", NULL, &answer, error);
+    if (status == ST_OK)
+        status = answer_parse(answer, &root, error);
     if (status != ST_OK)
         return status;
-    json_t *root = json_loads(answer, 0, NULL);
-    free(answer);
     json_t *entry = json_array_get(json_object_get(root, "data"), 0);
     const char *id =
         options->model != NULL ? options->model : json_string_value(json_object_get(entry, "id"));
@@ -107,7 +125,7 @@ static enum status ids_try(const struct asking *asking, bool *taken_out, struct 
     const bool unanswered = status == ST_UNREACHABLE || status == ST_NO_RESOURCE;
     if (unanswered)
         error_prefix(error, "whether token ids are taken (--prompt ids does not ask)");
-    if (unanswered || status == ST_INVALID)
+    if (unanswered || status == ST_NO_MEMORY)
         return status;
     json_int_t count = prompt_count(answer);
     json_decref(answer);
@@ -135,7 +153,7 @@ static enum status words_count(const struct asking *asking, uint32_t words, json
         *count_out = (json_int_t)json_array_size(json_object_get(answer, "tokens"));
     json_decref(answer);
     answer = NULL;
-    if (status != ST_UNREACHABLE && status != ST_INVALID && *count_out < 0) {
+    if (status != ST_UNREACHABLE && status != ST_NO_MEMORY && *count_out < 0) {
         status = post(asking, completions_path(asking), one_token(body_of(asking, text)), &answer,
                       error);
         *count_out = prompt_count(answer);
@@ -157,8 +175,9 @@ static enum status words_ask(struct asking *asking, struct error *error)
     };
     json_int_t few = -1, many = -1;
     enum status status = replay_prompt_open(&options, &asking->words);
-    if (status == ST_OK)
-        status = words_count(asking, WORDS_FEW, &few, error);
+    if (status != ST_OK) /* The model's name is UTF-8. */
+        return error_set(error, status, "out of memory");
+    status = words_count(asking, WORDS_FEW, &few, error);
     if (status == ST_OK)
         status = words_count(asking, WORDS_MANY, &many, error);
     replay_prompt_close(asking->words);

@@ -2,6 +2,7 @@
  * in buckets. Method: rows with known ratios in another order; two million samples compared with
  * their exact quantiles. */
 #include "tests/check.h"
+#include "tests/scarce_memory.h"
 #include "tools/replay/comparison.h"
 
 #include <math.h>
@@ -134,6 +135,23 @@ static void test_files(void)
     refused("", "empty");
 }
 
+/* A summary for which memory runs out is not called a wrong file. */
+static void test_no_memory(void)
+{
+    struct replay_comparison *times = NULL;
+    enum status status = ST_NO_MEMORY;
+    uint32_t count = 0;
+    file_write("{\"ttft_s\":{\"p50\":1},\"tbt_s\":{},\"e2e_s\":{}}");
+    json_set_alloc_funcs(scarce_malloc, free);
+    for (; status == ST_NO_MEMORY; count++) {
+        scarce_allocations_left = count;
+        status = replay_comparison_open(path, false, &times, NULL);
+    }
+    json_set_alloc_funcs(malloc, free);
+    CHECKF(status == ST_OK && count > 5, "%d after %u allocations", status, count - 1);
+    replay_comparison_close(times);
+}
+
 /* More than a million samples are counted in buckets that are 0.2 % wide. */
 static void test_samples(void)
 {
@@ -159,6 +177,7 @@ int main(void)
     test_joined();
     test_nothing_measured();
     test_files();
+    test_no_memory();
     test_samples();
     unlink(path);
     return 0;

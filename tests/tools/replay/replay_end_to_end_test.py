@@ -326,6 +326,9 @@ def test_refusals(server):
     assert re.search(rf"127\.0\.0\.1:{port}/v1/models: Could(n't| not) connect", run.stderr), run.stderr
     case = Case(server, "no-model", ROWS)
     case.check(case.code == 1 and "give --model" in case.err, "no model")
+    for options in (), ("--prompt", "ids"), ("--prompt", "text"), ("--api", "chat"):
+        case = Case(server, "good", ROWS, "--model", "\udcff", *options)  # The byte 0xff.
+        case.check(case.code == 1 and "--model: not UTF-8" in case.err, f"a wrong name, {options}")
     case = Case(server, "empty", ROWS)
     case.check(case.code == 1 and "/v1/models: the answer is empty" in case.err, "empty answer")
     case = Case(server, "m" * 1024, ROWS)

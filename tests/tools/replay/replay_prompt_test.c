@@ -2,6 +2,7 @@
  * bytes. Method: bodies are read back as JSON; the command line is tested against the ranges of its
  * table. */
 #include "tests/check.h"
+#include "tests/scarce_memory.h"
 #include "tools/replay/options.h"
 #include "tools/replay/prompt.h"
 
@@ -59,6 +60,24 @@ static void test_ids(void)
 
     options.id_low = 100011;
     CHECK(replay_prompt_open(&options, &prompt) == ST_INVALID);
+}
+
+/* A name that is not UTF-8 and a lack of memory are different errors. */
+static void test_model(void)
+{
+    struct replay_prompt *prompt;
+    CHECK(replay_prompt_open(&(struct replay_prompt_options){.model = "a\xff"}, &prompt) ==
+          ST_INVALID);
+    json_set_alloc_funcs(scarce_malloc, free);
+    enum status status = ST_NO_MEMORY;
+    uint32_t count = 0;
+    for (; status == ST_NO_MEMORY; count++) {
+        scarce_allocations_left = count;
+        status = replay_prompt_open(&(struct replay_prompt_options){.model = "a"}, &prompt);
+    }
+    json_set_alloc_funcs(malloc, free);
+    CHECKF(status == ST_OK && count > 2, "%d after %u allocations", status, count - 1);
+    replay_prompt_close(prompt);
 }
 
 static void test_text(void)
@@ -189,6 +208,7 @@ static void test_options(void)
 int main(void)
 {
     test_ids();
+    test_model();
     test_text();
     test_chat();
     test_blocks();
