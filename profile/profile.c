@@ -250,13 +250,23 @@ uint32_t profile_windowed_layers(const struct profile *p)
     return count;
 }
 
+uint64_t profile_tied_bytes(const struct profile *p)
+{
+    uint64_t embedding = p->model.embedding_bytes, vocabulary = p->model.vocabulary_bytes;
+    if (!p->model.tied)
+        return 0;
+    return embedding < vocabulary ? embedding : vocabulary;
+}
+
 uint64_t profile_stage_weight_bytes(const struct profile *p, uint32_t first, uint32_t last)
 {
     assert(first <= last && last <= p->model.layer_count);
     bool with_first = first == 0, with_last = last == p->model.layer_count;
     uint64_t bytes = with_first ? p->model.embedding_bytes : 0;
-    if (with_last && !(with_first && p->model.tied))
+    if (with_last)
         bytes += p->model.vocabulary_bytes;
+    if (with_first && with_last)
+        bytes -= profile_tied_bytes(p);
     for (uint32_t i = first; i < last; i++)
         bytes += p->model.layer_weight_bytes[i];
     return bytes;

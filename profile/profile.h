@@ -235,6 +235,9 @@ uint64_t profile_kv_block_token_bytes(const struct profile *p);
 /* Returns the number of the model's layers that have a window. */
 uint32_t profile_windowed_layers(const struct profile *p);
 
+/* Returns the bytes that a stage with all layers holds once, although embedding_bytes and
+ * vocabulary_bytes both count them: the matrix of tied weights. 0 = the weights are not tied. */
+uint64_t profile_tied_bytes(const struct profile *p);
 /* Returns the bytes of the weights of a stage of the layers [first, last). Tied weights count once
  * in a stage that has all layers. */
 uint64_t profile_stage_weight_bytes(const struct profile *p, uint32_t first, uint32_t last);

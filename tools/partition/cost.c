@@ -99,7 +99,7 @@ void partition_costs_of(const struct profile *profile, const struct partition_cl
         .layer_bytes = out->layer_bytes,
         .first_bytes = profile->model.embedding_bytes,
         .last_bytes = profile->model.vocabulary_bytes,
-        .shared_bytes = profile->model.tied ? profile->model.vocabulary_bytes : 0,
+        .shared_bytes = profile_tied_bytes(profile),
         .workspace_bytes = work->workspace_bytes + (groups > 1 ? row_bytes : 0),
         .kind_count = cluster->kind_count,
         .kinds = out->kinds,
