@@ -55,7 +55,8 @@ struct served_reader {
     struct order tenants;
     struct order prefixes;
     int64_t last_us;
-    bool started; /* A line with a time was read. */
+    bool started;    /* A line with a time was read. */
+    bool first_read; /* The first line of all files was read. */
     struct event_line line;
 };
 
@@ -272,11 +273,17 @@ static enum status event_take(struct served_reader *r, struct error *error)
 
 /* ---- files ---- */
 
-static enum status line_take(struct served_reader *r, bool first, struct error *error)
+/* Notes whether the log begins with the gateway's start. is_line: the first line of all files is a
+ * line of an event log, which is in r->line. */
+static void first_take(struct served_reader *r, bool is_line)
+{
+    r->first_read = true;
+    r->totals.begins_after_start = !(is_line && r->line.kind == EVENT_LINE_BEGIN && r->line.whole);
+}
+
+static enum status line_take(struct served_reader *r, struct error *error)
 {
     const struct event_line *line = &r->line;
-    if (first && !(line->kind == EVENT_LINE_BEGIN && line->whole))
-        r->totals.begins_after_start = true;
     switch (line->kind) {
     case EVENT_LINE_BEGIN:
         if (line->whole)
@@ -303,8 +310,8 @@ static enum status line_take(struct served_reader *r, bool first, struct error *
     return ST_OK;
 }
 
-static enum status file_read(struct served_reader *r, FILE *file, const char *name, bool first,
-                             bool skip, struct error *error)
+static enum status file_read(struct served_reader *r, FILE *file, const char *name, bool skip,
+                             struct error *error)
 {
     char *text = NULL;
     size_t room = 0;
@@ -322,8 +329,10 @@ static enum status file_read(struct served_reader *r, FILE *file, const char *na
             status = ST_OK;
             break;
         }
+        if (!r->first_read)
+            first_take(r, status == ST_OK);
         if (status == ST_OK)
-            status = line_take(r, first && number == 1, &what);
+            status = line_take(r, &what);
         if (status == ST_OK)
             continue;
         error_set(error, status, "%s:%" PRIu64 ": %.200s", name, number, what.text);
@@ -350,7 +359,7 @@ static enum status files_read(struct served_reader *r, const char *const *paths,
         if (file == NULL)
             return error_set(error, errno == ENOENT ? ST_NOT_FOUND : ST_IO, "%s: %s", paths[i],
                              strerror(errno));
-        status = file_read(r, file, input ? "standard input" : paths[i], i == 0, skip, error);
+        status = file_read(r, file, input ? "standard input" : paths[i], skip, error);
         if (!input)
             fclose(file);
     }

@@ -21,7 +21,7 @@ struct served_totals {
     uint64_t lines_lost;       /* Lines that the gateway could not write. */
     uint64_t lines_wrong;      /* Wrong lines that were left out (skip). */
     uint64_t files_incomplete; /* Files whose last line is incomplete. */
-    bool begins_after_start;   /* The first file does not begin with the gateway's start. */
+    bool begins_after_start;   /* The first line of all files is not the gateway's start. */
     char first_wrong[300];     /* Error of the first line in lines_wrong; "" = none. */
 };
 

@@ -168,6 +168,12 @@ static void test_files(void)
     row_wanted(trace, 0, 100, 5);
     end_wanted(trace);
     CHECK(totals.begins_after_start);
+    log_write(0, "");
+    log_write(1, ENDED(900, 3, 5) ARRIVED(1000, 0, 100, NO_KEY) ENDED(1100, 0, 5));
+    trace = served(2, false, &totals);
+    row_wanted(trace, 0, 100, 5);
+    end_wanted(trace);
+    CHECK(totals.begins_after_start);
 }
 
 static void test_wrong(void)
@@ -183,6 +189,12 @@ static void test_wrong(void)
     end_wanted(trace);
     CHECK(totals.lines_wrong == 1 && totals.requests_unended == 1 &&
           strstr(totals.first_wrong, ":3: ") != NULL);
+    CHECK(!totals.begins_after_start);
+    log_write(0, "{\"t\":11\xff\n" ENDED(1200, 0, 5) ARRIVED(1300, 0, 9, NO_KEY) ENDED(1400, 0, 2));
+    trace = served(1, true, &totals);
+    row_wanted(trace, 0, 9, 2);
+    end_wanted(trace);
+    CHECK(totals.lines_wrong == 1 && totals.begins_after_start);
     failure_wanted("TIMESTAMP,ContextTokens\n1,2\n", false, ST_INVALID, ":1: not JSON: ");
     failure_wanted("{\"input_length\":5}\n", false, ST_INVALID, ":1: no line of an event log: ");
     failure_wanted(BEGIN ARRIVED(1000, 999999, 1, NO_KEY), false, ST_INVALID,
