@@ -131,6 +131,7 @@ static void arrive(struct run *r, uint32_t slot)
     q->prompt_slot = q->token_slot = SCHED_NO_SLOT;
     q->cached_tokens = q->computed_tokens = q->sent_tokens = q->arrived_tokens = 0;
     q->arrival_count = 0;
+    q->transfer_s = 0;
     q->load_pending = false;
     uint64_t hashes[SCHED_PREFIX_MAX];
     uint32_t hash_count = run_prefix_hashes(r, q, hashes);

@@ -256,6 +256,32 @@ static unsigned recomputed_most(void)
     return most;
 }
 
+/* A machine dies when one token is left. The prompt machine computes it alone, so the last attempt
+ * has no transfer. */
+static void last_token_needs_no_transfer(void)
+{
+    struct scene scene = {.machines = "1:prompt 2:token",
+                          .checkpoint = "off",
+                          .prompt_tokens = 500,
+                          .output_tokens = 20,
+                          .killed = 1};
+    char line[600];
+    run_killed_after(&scene, 19);
+    const struct sim_kill kill = {.at_s = scene.kill_s, .machine = scene.killed};
+    struct sim_run_options options = {.kills = &kill, .kill_count = 1};
+    rows_run("arrival_timestamp,prompt_size,token_size\n0,500,20\n", &options);
+    CHECK(report.outcomes[SIM_DONE] == 1 && report.restarted == 1 && report.transfer.count == 0);
+    FILE *file = fopen(scratch_path("rows.csv"), "r");
+    CHECK(file != NULL && fgets(line, sizeof(line), file) != NULL);
+    CHECK(fgets(line, sizeof(line), file) != NULL);
+    const char *at = line;
+    for (int column = 0; column < 9; column++) /* transfer_s is the tenth column. */
+        at = strchr(at, ',') + 1;
+    CHECKF(strtod(at, NULL) == 0, "%s", line);
+    fclose(file);
+    CHECK(remove(scratch_path("rows.csv")) == 0);
+}
+
 /* The answer whose copy is due for longest goes first. So on a link that is too slow for the
  * copies of four answers, each answer has a copy of most of its KV, not only the answers that
  * began first. */
@@ -494,6 +520,7 @@ int main(void)
     checkpoint_of_an_answer("always");
     copies_have_intervals(500);
     copies_have_intervals(4000);
+    last_token_needs_no_transfer();
     answers_are_copied_in_turn();
     wait_for_memory_is_limited();
     chunks_are_kept();
