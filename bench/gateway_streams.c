@@ -62,6 +62,8 @@ static enum status request_send(const struct gateway_streams *s, struct stream *
     const struct gateway_streams_options *options = &s->options;
     char *body = malloc(options->prompt_tokens * 8u + 512);
     char head[256];
+    if (body == NULL)
+        return error_set(error, ST_NO_MEMORY, "out of memory");
     int bytes = sprintf(body, "{\"prompt\":[%u", stream->first);
     for (uint32_t i = 1; i < options->prompt_tokens; i++)
         bytes += sprintf(body + bytes, ",%u", 1000 + i % 1000);
