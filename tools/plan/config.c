@@ -28,7 +28,7 @@ const struct plan_cell *plan_best_cell(const struct plan_search *search)
     return best;
 }
 
-/* Returns the KV memory that the simulation gave the machine (sim_host.c); 0 = the config's
+/* Returns the KV memory that the simulation gave the machine (sim_machines.c); 0 = the config's
  * default. */
 static uint64_t kv_bytes(const struct plan_inputs *inputs, const struct hardware *hardware)
 {

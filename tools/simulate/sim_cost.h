@@ -1,6 +1,6 @@
 /* sim_cost: how long a machine takes for a batch. The times come from a table (cost_table.h), where
  * they depend on the number of tokens, or from a profile (profile/profile.h), where they also
- * depend on context and stage. The struct owns nothing. sim_host.h fills the struct before a
+ * depend on context and stage. The struct owns nothing. sim_machines.h fills the struct before a
  * simulation; after that the struct is constant, and any thread may read it. The functions do not
  * know queues, blocks, or which machines share cores. */
 #ifndef TOOLS_SIMULATE_SIM_COST_H

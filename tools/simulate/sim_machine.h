@@ -13,7 +13,7 @@
 #include "scheduler/rates.h"
 #include "tools/simulate/sim_cache.h"
 #include "tools/simulate/sim_cores.h"
-#include "tools/simulate/sim_host.h"
+#include "tools/simulate/sim_machines.h"
 
 struct sim_machine;
 

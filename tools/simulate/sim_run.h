@@ -7,7 +7,7 @@
 #ifndef TOOLS_SIMULATE_SIM_RUN_H
 #define TOOLS_SIMULATE_SIM_RUN_H
 
-#include "tools/simulate/sim_host.h"
+#include "tools/simulate/sim_machines.h"
 #include "tools/simulate/sim_report.h"
 #include "tools/simulate/sim_tier.h"
 #include "tools/simulate/sim_usage.h"

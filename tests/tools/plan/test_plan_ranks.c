@@ -3,7 +3,7 @@
  * which ranks win or lose; the written config is read as `cleave simulate` reads it, and its
  * machines are compared with those of the plan's hardware. */
 #include "tools/plan/main.h"
-#include "tools/simulate/sim_host.h"
+#include "tools/simulate/sim_machines.h"
 
 #include "tests/check.h"
 #include "tests/profile/profile_example.h"

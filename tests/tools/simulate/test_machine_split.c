@@ -8,7 +8,7 @@
 #include "tests/profile/profile_example.h"
 #include "tests/profile/profile_ranks.h"
 #include "tools/simulate/machine_split.h"
-#include "tools/simulate/sim_host.h"
+#include "tools/simulate/sim_machines.h"
 
 #include <math.h>
 #include <string.h>

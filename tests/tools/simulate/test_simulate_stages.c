@@ -5,7 +5,7 @@
 #include "machine/executor/stage_plan.h"
 #include "tests/profile/profile_example.h"
 #include "tests/tools/simulate/scratch.h"
-#include "tools/simulate/sim_host.h"
+#include "tools/simulate/sim_machines.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* sim_host: see the header. */
-#include "tools/simulate/sim_host.h"
+/* sim_machines: see the header. */
+#include "tools/simulate/sim_machines.h"
 
 #include "scheduler/options.h"
 #include "scheduler/partition_even.h"

@@ -1,11 +1,11 @@
-/* sim_host: the machines of a simulated cluster and the facts about them: times, memory, links. A
- * struct sim_machine_facts describes one machine. In variables of the simulations, `host` and
+/* sim_machines: the machines of a simulated cluster and the facts about them: times, memory, links.
+ * A struct sim_machine_facts describes one machine. In variables of the simulations, `host` and
  * `hosts` are machines, not computers. The machines come from a config file, or are given as a
  * number of machines of each kind of hardware. `cleave simulate` and `cleave plan` own and fill a
  * struct sim_machines, on the thread of the simulation. A simulation does not change the struct:
  * the state of its machines is in sim_machine.h. */
-#ifndef TOOLS_SIMULATE_SIM_HOST_H
-#define TOOLS_SIMULATE_SIM_HOST_H
+#ifndef TOOLS_SIMULATE_SIM_MACHINES_H
+#define TOOLS_SIMULATE_SIM_MACHINES_H
 
 #include "config/config.h"
 #include "scheduler/cluster/cluster.h"
