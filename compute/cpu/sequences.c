@@ -2,8 +2,9 @@
  * the KV-cache, and attention, divided into work items of (sequence, tile of its rows, KV head). */
 #include "compute/cpu/cpu.h"
 
+#include "common/fixed_math.h"
+
 #include <assert.h>
-#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -45,8 +46,10 @@ static void rope_fill_item(void *context, uint32_t item, uint32_t thread)
     for (; p < end && p < table->positions; p++) {
         float *row = table->values + (size_t)p * table->dim;
         for (uint32_t i = 0; i < half; i++) {
-            row[i] = (float)(table->amplitude * cos(p * table->frequencies[i]));
-            row[half + i] = (float)(table->amplitude * sin(p * table->frequencies[i]));
+            double sine, cosine;
+            fixed_sine_cosine(p * table->frequencies[i], &sine, &cosine);
+            row[i] = (float)(table->amplitude * cosine);
+            row[half + i] = (float)(table->amplitude * sine);
         }
     }
 }
@@ -91,7 +94,7 @@ enum status cpu_rope_open(struct compute *c, const struct compute_rope *rope,
     }
     for (uint32_t i = 0; i < half; i++) {
         double frequency =
-            pow((double)rope->freq_base, -2.0 * i / rope->dim) * (double)rope->freq_scale;
+            fixed_pow((double)rope->freq_base, -2.0 * i / rope->dim) * (double)rope->freq_scale;
         if (rope->factors != NULL)
             frequency /= (double)rope->factors[i];
         table->frequencies[i] = frequency;

@@ -2,7 +2,10 @@
  * launch each (kernels.cuh). Nothing waits. */
 #include "compute/cuda/backend.cuh"
 
-#include <cmath>
+extern "C" {
+#include "common/fixed_math.h"
+}
+
 #include <cstdlib>
 #include <cstring>
 
@@ -64,13 +67,15 @@ static enum status rope_open(struct compute *c, const struct compute_rope *rope,
     const double amplitude = rope->amplitude != 0 ? (double)rope->amplitude : 1;
     for (uint32_t i = 0; i < half; i++) {
         double frequency =
-            pow((double)rope->freq_base, -2.0 * i / rope->dim) * (double)rope->freq_scale;
+            fixed_pow((double)rope->freq_base, -2.0 * i / rope->dim) * (double)rope->freq_scale;
         if (rope->factors != NULL)
             frequency /= (double)rope->factors[i];
         for (uint32_t p = 0; p < rope->positions_max; p++) {
             float *row = host + (size_t)p * rope->dim;
-            row[i] = (float)(amplitude * cos(p * frequency));
-            row[half + i] = (float)(amplitude * sin(p * frequency));
+            double sine, cosine;
+            fixed_sine_cosine(p * frequency, &sine, &cosine);
+            row[i] = (float)(amplitude * cosine);
+            row[half + i] = (float)(amplitude * sine);
         }
     }
     cuda_write(c, values, host, bytes);

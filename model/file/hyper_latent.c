@@ -1,8 +1,9 @@
 /* hyper_latent: reads the sizes of latent attention. */
 #include "model/file/hyper_internal.h"
 
+#include "common/fixed_math.h"
+
 #include <inttypes.h>
-#include <math.h>
 
 #define LATENT_RANK_MAX 8192
 #define LATENT_DIM_MAX  1024
@@ -73,7 +74,7 @@ static enum status scale_yarn(const struct hyper_reader *r, struct model_hyper *
     float all = 0;
     enum status status = hyper_read_mscale_all(r, h, &all);
     if (status == ST_OK && all != 0 && factor > 1) {
-        const float own = 0.1f * all * logf(factor) + 1;
+        const float own = 0.1f * all * (float)fixed_log((double)factor) + 1;
         h->attention_scale *= own * own;
     }
     return status;

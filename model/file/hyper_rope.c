@@ -1,6 +1,8 @@
 /* hyper_rope: reads the hyper-parameters of the rotary embedding. */
 #include "model/file/hyper_internal.h"
 
+#include "common/fixed_math.h"
+
 #include <inttypes.h>
 #include <math.h>
 
@@ -57,7 +59,7 @@ static enum status read_llama3(const struct hyper_reader *r, struct model_hyper 
 
 static float yarn_amplitude(float factor, float mscale)
 {
-    return factor <= 1 ? 1 : 0.1f * mscale * logf(factor) + 1;
+    return factor <= 1 ? 1 : 0.1f * mscale * (float)fixed_log((double)factor) + 1;
 }
 
 enum status hyper_read_mscale_all(const struct hyper_reader *r, const struct model_hyper *h,
@@ -169,7 +171,8 @@ static enum status read_longrope(const struct hyper_reader *r, struct model_hype
     if (status == ST_OK && folder)
         status = hyper_read_f32_positive(r, KEY_ROPE_FACTOR, false, &s->factor);
     if (status == ST_OK && folder && s->factor > 1)
-        s->amplitude = sqrtf(1 + logf(s->factor) / logf((float)s->context_tokens));
+        s->amplitude = sqrtf(1 + (float)fixed_log((double)s->factor) /
+                                     (float)fixed_log((double)s->context_tokens));
     if (status == ST_OK)
         status = hyper_read_f32_positive(r, KEY_ROPE_AMPLITUDE, false, &s->amplitude);
     return status == ST_OK && folder ? check_lists(r, h) : status;

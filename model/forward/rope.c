@@ -1,6 +1,7 @@
 /* rope: see rope.h. */
 #include "model/forward/rope.h"
 
+#include "common/fixed_math.h"
 #include "model/file/keys.h"
 
 #include <inttypes.h>
@@ -8,7 +9,7 @@
 
 static double base_power(const struct model_hyper *h, double exponent)
 {
-    return pow((double)h->rope_freq_base, exponent / h->rope_dim);
+    return fixed_pow((double)h->rope_freq_base, exponent / h->rope_dim);
 }
 
 /* Returns where `value` lies between low (0) and high (1). */
@@ -32,7 +33,7 @@ static void llama3_divisors(const struct model_hyper *h, float *out)
 static double yarn_dim(const struct model_hyper *h, double turns)
 {
     double wave = h->rope_scaling.context_tokens / (turns * 2 * M_PI);
-    return h->rope_dim * log(wave) / (2 * log((double)h->rope_freq_base));
+    return h->rope_dim * fixed_log(wave) / (2 * fixed_log((double)h->rope_freq_base));
 }
 
 static void yarn_divisors(const struct model_hyper *h, float *out)

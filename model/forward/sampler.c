@@ -5,17 +5,17 @@
  * top_p). This is exact, and linear in the vocabulary.
  *
  * The numbers are the same on every machine: exp() is our own, made of additions and
- * multiplications only (the compiler may not fuse them), and sums run over fixed lanes in a fixed
- * order for any vector width. A NaN logit counts as the least likely, an infinite one as the
- * largest finite number. */
+ * multiplications only (the compiler may not fuse them), the logarithm is that of
+ * common/fixed_math.h, and sums run over fixed lanes in a fixed order for any vector width. A NaN
+ * logit counts as the least likely, an infinite one as the largest finite number. */
 #include "model/forward/sampler.h"
 
+#include "common/fixed_math.h"
 #include "common/random.h"
 #include "common/widest.h"
 
 #include <assert.h>
 #include <float.h>
-#include <math.h>
 #include <string.h>
 
 #define LANES 16
@@ -127,7 +127,7 @@ void sampler_score(const float *logits, uint32_t vocab, uint32_t id, int32_t log
         weigh(logits + i, count, top, 1.0f, weights);
         total += sum_block(weights, count);
     }
-    double base = (double)top + log(total);
+    double base = (double)top + fixed_log(total);
     uint32_t wanted = logprobs > 0 ? (uint32_t)logprobs : 0;
     uint32_t count = 0;
     /* The least of the alternatives found so far, once there are enough of them. */

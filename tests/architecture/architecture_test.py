@@ -5,6 +5,7 @@ Method: reads every C file under the source root (argument, or CLEAVE_SOURCE) an
 - an #include "folder/file.h" that MAY_INCLUDE does not allow (a folder includes only folders above it in the table),
 - an #include "…" that names no file of the tree (tests may name a helper beside them), or a header without a guard of its own name,
 - a file over 800 lines, or a header over 150 (a warning only: a long contract can be right),
+- a call of log, pow, sin and the like in the files that compute answers, because the C library's have other bits on other CPUs,
 - a struct typedef ending in _t, a log call in a folder below machine/, and a cycle of includes,
 - a function in a product header that no product code calls outside the file that defines it. What only that file calls is
   static (a function that tests call, too, may stay), what nothing but tests calls does not belong in the product
@@ -107,6 +108,11 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 STRUCT_T = re.compile(r"\btypedef\s+(?:struct|enum|union)\b\s*\w*\s*(?:\{[^}]*\})?\s*(\w+_t)\s*;")
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 TEXT = re.compile(r'"(?:\\.|[^"\\\n])*"')
+# The C library's versions of these functions for other CPUs give other bits. fma, sqrt and floor are exact.
+LIBM = re.compile(r"\b((?:exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|cbrt|hypot|sin|cos|sincos|tan|asin|acos|atan|atan2|sinh|cosh|"
+                  r"tanh|erf|erfc|tgamma|lgamma)[fl]?)\s*\(")
+# The folders whose C files compute answers.
+SAME_BITS = ["compute", "model/file", "model/forward"]
 # A prototype at the beginning of a line, and the beginning of a function's definition.
 PROTOTYPE = re.compile(r"^(?!static|typedef|return)[a-z][\w *]*?[ *]([a-z]\w*)\([^;{}]*\)[^;{}()]*;", re.M)
 DEFINITION = re.compile(r"^[a-z][\w *]*?[ *]([a-z]\w*)\([^;{}]*\)\s*\{", re.M)
@@ -185,6 +191,9 @@ def check_file(path, text, known):
     if owner(path) in MAY_INCLUDE and owner(path) not in MAY_LOG:
         if re.search(r"\blog_(line|debug|info|warn|error)\s*\(", code):
             yield True, f"{path}: this folder never logs (return a status and an error text)"
+    if path.endswith((".c", ".h")) and any(within(path, folder) for folder in SAME_BITS):
+        for name in LIBM.findall(TEXT.sub('""', code)):
+            yield True, f"{path}: {name}() has other bits on other CPUs (call common/fixed_math.h)"
     if owner(path) not in MAY_INCLUDE:
         yield True, f"{path}: the folder is not in the table of tests/architecture"
 
@@ -272,6 +281,7 @@ PLANTED = [  # (the expected message, the files of the scratch tree)
     ("no include guard MODEL_FILE_A_H", {"model/file/a.h": "int a;\n"}),
     ("typedef kv_pool_t", {"kvcache/a.c": "typedef struct {\n    int a;\n} kv_pool_t;\n"}),
     ("never logs", {"transport/a.c": 'void f(void)\n{\n    log_info("x");\n}\n'}),
+    ("powf() has other bits", {"model/forward/a.c": "/* exp(x) */\nstatic float f(float x)\n{\n    return powf(x, 2);\n}\n"}),
     ("not in the table", {"stray/a.c": "int a;\n"}),
     ("not in the table", {"model/a.c": "int a;\n"}),
     ("headers include each other", {"model/file/a.h": header("model/file/a.h", '#include "model/file/b.h"\n'),
