@@ -295,7 +295,8 @@ struct batch {
     bool present[COUNT_BATCH];
 };
 
-/* A record that is looked for is kept: its time begins again. */
+/* A record that is looked for is kept: its time to expire begins again, and a server that evicts
+ * records counts it as used. (EXISTS would not count as a use.) */
 static enum status batch_send(struct tier_store *store, struct batch *batch, struct server *server,
                               struct error *error)
 {
@@ -305,7 +306,7 @@ static enum status batch_send(struct tier_store *store, struct batch *batch, str
     for (uint32_t i = 0; i < batch->count && status == ST_OK; i++) {
         if (batch->servers[i] != server)
             continue;
-        const struct store_word words[] = {word_of(expires ? "EXPIRE" : "EXISTS"),
+        const struct store_word words[] = {word_of(expires ? "EXPIRE" : "TOUCH"),
                                            key_word(&batch->names[i], &key),
                                            word_of(store->expire_s)};
         status =

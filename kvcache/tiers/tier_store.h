@@ -15,8 +15,8 @@
  *
  * Backends are made by machine/, and by the gateway when it checks its config. One thread at a time
  * uses a backend (tier_backend.h). Records may expire (kv/tiers/store/expire_s), and servers may
- * evict records. If `stored_count` finds a record, the record's time to expire begins again. The
- * backend does not evict records itself. */
+ * evict records. If `stored_count` finds a record, the record's time to expire begins again, and
+ * the server counts the record as used. The backend does not evict records itself. */
 #ifndef KVCACHE_TIERS_TIER_STORE_H
 #define KVCACHE_TIERS_TIER_STORE_H
 

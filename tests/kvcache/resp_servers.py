@@ -116,7 +116,7 @@ class Fake:
         if verb == b"GET":
             value = self.values.get(key)
             return b"$-1\r\n" if value is None else b"$%d\r\n%s\r\n" % (len(value), value)
-        if verb in (b"EXISTS", b"EXPIRE"):
+        if verb in (b"TOUCH", b"EXPIRE"):
             return b":%d\r\n" % (key in self.values)
         assert verb == b"DEL", words
         return b":%d\r\n" % (self.values.pop(key, None) is not None)

@@ -284,8 +284,24 @@ def check_redis(folder):
         server.stop()
 
 
+def check_redis_uses(folder):
+    """A record that is looked up counts as used, so that a server with an eviction policy keeps it. Without time: a use
+    raises the counter of the policy LFU, here always by one."""
+    server = Redis(folder, ["maxmemory-policy allkeys-lfu", "lfu-log-factor 0"])
+    try:
+        for expire_s in (0, 1000):
+            with Client([server.address], expire_s=expire_s) as client:
+                client.want("ok", "put", "a")
+                key = server.command("RANDOMKEY")
+                uses = int(server.command("OBJECT", "FREQ", key)[1:])
+                client.want("ok 1", "has", "a", "b")
+                assert int(server.command("OBJECT", "FREQ", key)[1:]) == uses + 1
+    finally:
+        server.stop()
+
+
 def check_redis_users(folder):
-    server = Redis(folder, ["user default off", "user cleave on >first-secret ~cleave:* +ping +get +set +exists +expire +del",
+    server = Redis(folder, ["user default off", "user cleave on >first-secret ~cleave:* +ping +get +set +touch +expire +del",
                             "user stranger on >first-secret ~other:* +@all"])
     password = write(folder, "password", "first-secret\n")
     try:
@@ -373,6 +389,7 @@ def main():
                 print("SKIP: redis-server is not installed (Debian: redis-server)")
                 sys.exit(77)
             check_redis(folder)
+            check_redis_uses(folder)
             check_redis_users(folder)
             check_redis_tls(folder)
     print("the store's backend did all that was wanted")
