@@ -40,14 +40,16 @@ static bool sequence_add(struct sequences *to, const struct tokenizer *tokenizer
         tokenizer_encode(tokenizer, text, strlen(text), &options, &ids, &capacity, &count, &why);
     *at_out = UINT32_MAX;
     bool good = status == ST_OK;
+    const bool adds =
+        good && count > 0 &&
+        (plain == UINT32_MAX || (to->words[plain] == count && to->words[plain + 1] != ids[0]));
     if (!good) {
         api_error_set(error, status == ST_INVALID ? 400 : 503, "bad_words", "bad_words: %s",
                       why.text);
-    } else if (count + 1 > LIMIT_FORBIDDEN_WORDS - to->count) {
+    } else if (adds && count + 1 > LIMIT_FORBIDDEN_WORDS - to->count) {
         good = api_error_set(error, 400, "bad_words", "bad_words have too many tokens: want %d",
                              LIMIT_FORBIDDEN_WORDS);
-    } else if (count > 0 && (plain == UINT32_MAX ||
-                             (to->words[plain] == count && to->words[plain + 1] != ids[0]))) {
+    } else if (adds) {
         *at_out = to->count;
         to->words[to->count++] = (uint32_t)count;
         memcpy(to->words + to->count, ids, count * sizeof(*ids));

@@ -183,6 +183,34 @@ static void check_rules(void)
     expect("\"param\":\"allowed_token_ids\"");
 }
 
+/* Sends `count` bad words of 255 bytes, each of which takes 256 words of LIMIT_FORBIDDEN_WORDS. */
+static int post_bad_words(uint32_t count)
+{
+    char body[8192];
+    size_t at = (size_t)snprintf(body, sizeof(body), "{\"prompt\": \"a\", \"bad_words\": [");
+    for (uint32_t i = 0; i < count; i++) {
+        at += (size_t)snprintf(body + at, sizeof(body) - at, "%s\"", i > 0 ? ", " : "");
+        memset(body + at, 'a' + (int)i, 255);
+        at += 255;
+        body[at++] = '"';
+    }
+    snprintf(body + at, sizeof(body) - at, "]}");
+    return post("/v1/completions", body);
+}
+
+/* Bytes are tokens here: with a space in front, a word has one token more and is not forbidden, so
+ * this form needs no room. */
+static void check_bad_words_limit(void)
+{
+    struct token_rules rules;
+    struct error error;
+    CHECK(post_bad_words(LIMIT_FORBIDDEN_WORDS / 256) == 200);
+    CHECK(token_rules_check(fake_rules, fake_rule_count, &rules, &error) == ST_OK &&
+          rules.forbidden_words == LIMIT_FORBIDDEN_WORDS);
+    CHECK(post_bad_words(LIMIT_FORBIDDEN_WORDS / 256 + 1) == 400);
+    expect("bad_words have too many tokens: want 4096");
+}
+
 static void check_best_of(void)
 {
     /* The script 'a' is equally likely each time: the first ones are returned. */
@@ -612,6 +640,7 @@ int main(void)
     check_whole_answers();
     check_stops();
     check_rules();
+    check_bad_words_limit();
     check_best_of();
     check_prompt_logprobs();
     check_shared_prompts();
