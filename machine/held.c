@@ -27,6 +27,7 @@ struct machine_held {
     struct transport_peer *gateway;
     struct message_request request;
     struct machine_load *load; /* NULL = the request waits for no KV. */
+    int64_t arrived_us;        /* When the message reached the machine. */
     size_t bytes;
     uint8_t data[]; /* The encoded message. */
 };
@@ -114,8 +115,11 @@ bool machine_held_take(struct machine *m, struct transport_peer *gateway,
                                    "compiles too many constraints");
         return compiles;
     }
-    *held = (struct machine_held){
-        .gateway = gateway, .request = *awaited.request, .load = load, .bytes = bytes};
+    *held = (struct machine_held){.gateway = gateway,
+                                  .request = *awaited.request,
+                                  .load = load,
+                                  .arrived_us = m->now_us,
+                                  .bytes = bytes};
     memcpy(held->data, data, bytes);
     while (*at != NULL)
         at = &(*at)->next;
@@ -157,7 +161,8 @@ void machine_held_turn(struct machine *m)
         }
         m->event_count++;
         m->stats_changed = true;
-        machine_gateway_message(m, (*at)->gateway, &message); /* points into *at */
+        /* The message points into *at. */
+        machine_gateway_message(m, (*at)->gateway, &message, (*at)->arrived_us);
         held_remove(m, at);
     }
 }

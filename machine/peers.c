@@ -75,7 +75,7 @@ static void arrival_log(const struct message_request *request, const char *kind,
 }
 
 void machine_gateway_message(struct machine *m, struct transport_peer *peer,
-                             const struct message *message)
+                             const struct message *message, int64_t arrived_us)
 {
     switch (message->kind) {
     case MESSAGE_RESERVE:
@@ -93,7 +93,7 @@ void machine_gateway_message(struct machine *m, struct transport_peer *peer,
         if (m->stopping)
             machine_request_refuse(m, peer, &message->prefill.request, ST_CANCELLED, "is stopping");
         else
-            prompt_pool_prefill(m->prompt_pool, peer, &message->prefill, m->now_us);
+            prompt_pool_prefill(m->prompt_pool, peer, &message->prefill, arrived_us, m->now_us);
         if (message->prefill.copied_generation == 0)
             machine_gateway_demand_add(m, peer, message->prefill.prompt_count, 0);
         return;
@@ -248,6 +248,12 @@ static void executor_down(struct machine *m, struct transport_peer *peer, const 
     m->executor->ops->peer_down(m->executor, peer, text, m->now_us);
 }
 
+static void gateway_message(struct machine *m, struct transport_peer *peer,
+                            const struct message *message)
+{
+    machine_gateway_message(m, peer, message, m->now_us);
+}
+
 /* What this machine does with the events of one kind of peer. */
 static const struct {
     void (*up)(struct machine *m, struct transport_peer *peer);
@@ -256,7 +262,7 @@ static const struct {
     void (*message)(struct machine *m, struct transport_peer *peer, const struct message *message);
 } handlers[PEER_KIND_COUNT] = {
     [PEER_NEW] = {new_up, refused_down, target_message},
-    [PEER_GATEWAY] = {new_up, gateway_down, machine_gateway_message},
+    [PEER_GATEWAY] = {new_up, gateway_down, gateway_message},
     [PEER_WRITER] = {new_up, writer_down, writer_message},
     [PEER_LINK] = {link_up, link_down, target_message},
     [PEER_TARGET] = {executor_up, executor_down, target_message},

@@ -273,9 +273,9 @@ void machine_draft_catch_up_allow(struct machine *m);
 void machine_draft_progress(struct machine *m);
 
 /* peers.c */
-/* Handles a decoded message of a gateway. */
+/* Handles a decoded message of a gateway that reached the machine at arrived_us. */
 void machine_gateway_message(struct machine *m, struct transport_peer *peer,
-                             const struct message *message);
+                             const struct message *message, int64_t arrived_us);
 /* Refuses a request: sends FAILED with the status and the text "machine NAME `text`". */
 void machine_request_refuse(struct machine *m, struct transport_peer *gateway,
                             const struct message_request *request, enum status status,

@@ -161,7 +161,7 @@ static void prompt_end(struct prompt_pool *pool, struct prompt_request *request,
     request->computed_us = now_us;
     request->answer_ended = token == NULL || token->finish != FINISH_NONE;
     if (token != NULL) {
-        token->wait_us = (uint32_t)(request->began_us - request->queued_us);
+        token->wait_us = (uint32_t)(request->began_us - request->arrived_us);
         token->run_us = (uint32_t)(now_us - request->began_us);
         token->cached_tokens = cached_tokens(pool, request);
         request->first_token = *token;

@@ -230,7 +230,7 @@ static uint8_t transfer_mode_of(const struct prompt_pool *pool,
 
 static enum status request_init(struct prompt_pool *pool, struct prompt_request *request,
                                 const struct message_prefill *prefill, const struct sizes *sizes,
-                                const struct destination *destination, int64_t now_us)
+                                const struct destination *destination, int64_t arrived_us)
 {
     const struct layer_groups *groups = &pool->options.arena.groups;
     uint32_t ids = layer_groups_count(groups) * sizes->spans;
@@ -289,7 +289,7 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
         .span_count = sizes->spans,
         .window_first = pool->options.arena.groups.windowed != 0 ? prefill->window_first : 0,
         .prefix_salt = prefill->prefix_salt,
-        .queued_us = now_us,
+        .arrived_us = arrived_us,
         .first_write_us = -1,
     };
     if (request->local)
@@ -308,8 +308,9 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
 }
 
 static enum status prefill_admit(struct prompt_pool *pool, struct transport_peer *gateway,
-                                 const struct message_prefill *prefill, int64_t now_us,
-                                 struct destination *destination, struct error *error)
+                                 const struct message_prefill *prefill, int64_t arrived_us,
+                                 int64_t now_us, struct destination *destination,
+                                 struct error *error)
 {
     const struct sizes sizes = sizes_of(pool, prefill->prompt_count);
     enum status status = destination_find(pool, prefill, &sizes, destination, error);
@@ -323,7 +324,7 @@ static enum status prefill_admit(struct prompt_pool *pool, struct transport_peer
         return error_set(error, status, "machine %s has %u prompts, which is its limit",
                          pool->options.name, pool->options.slot_count);
     struct prompt_request *request = prompt_request_of(pool, slot);
-    status = request_init(pool, request, prefill, &sizes, destination, now_us);
+    status = request_init(pool, request, prefill, &sizes, destination, arrived_us);
     if (status != ST_OK) {
         sched_slots_free(pool->slots, slot);
         return error_set(error, status, "machine %s is out of memory", pool->options.name);
@@ -340,7 +341,7 @@ static enum status prefill_admit(struct prompt_pool *pool, struct transport_peer
         .weight = prefill->rank.weight,
         .priority = prefill->rank.priority,
         .resumed = prefill->request.generation > 0,
-        .born_us = now_us - prefill->rank.waited_ms * 1000ll,
+        .born_us = arrived_us - prefill->rank.waited_ms * 1000ll,
         .request_number = message_request_number(&prefill->request),
     };
     sched_machine_prompt_add(pool->options.sched, slot, request->path,
@@ -369,7 +370,7 @@ static bool is_withdrawn(const struct prompt_pool *pool, const struct message_re
 }
 
 void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gateway,
-                         const struct message_prefill *prefill, int64_t now_us)
+                         const struct message_prefill *prefill, int64_t arrived_us, int64_t now_us)
 {
     struct destination destination;
     struct error error;
@@ -383,7 +384,8 @@ void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gatewa
                     "PREFILL for a request that is already open");
         return;
     }
-    enum status status = prefill_admit(pool, gateway, prefill, now_us, &destination, &error);
+    enum status status =
+        prefill_admit(pool, gateway, prefill, arrived_us, now_us, &destination, &error);
     if (status == ST_OK)
         return;
     send_failed(pool, gateway, &prefill->request, status, error.text);
@@ -512,7 +514,7 @@ void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *re
         .prefilled =
             {
                 .request = request->attempt,
-                .queue_us = interval_us(request->queued_us, request->began_us),
+                .queue_us = interval_us(request->arrived_us, request->began_us),
                 .prefill_us = interval_us(request->began_us, request->computed_us),
                 .exposed_us = pushed ? interval_us(request->computed_us, now_us) : 0,
                 .transfer_us = pushed ? interval_us(request->first_write_us, now_us) : 0,

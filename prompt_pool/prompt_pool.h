@@ -114,12 +114,15 @@ enum status prompt_pool_open(const struct prompt_pool_options *options, struct p
 /* Frees the requests and their blocks, without sending messages. NULL is fine. */
 void prompt_pool_close(struct prompt_pool *pool);
 
-/* Handles PREFILL of a gateway. If the request cannot be admitted, the gateway gets FAILED. Blocks
- * that are reserved for the request are then given up: the token machine gets KV_ABORTED if its
- * link is up, or calls.local_aborted is called. The pool does not give up blocks if it already has
- * the request, or if the token machine has withdrawn the request (prompt_pool_withdraw). */
+/* Handles PREFILL of a gateway. PREFILL reached the machine at arrived_us, and the machine may have
+ * held it back until now_us: the request has waited since arrived_us.
+ *
+ * If the request cannot be admitted, the gateway gets FAILED. Blocks that are reserved for the
+ * request are then given up: the token machine gets KV_ABORTED if its link is up, or
+ * calls.local_aborted is called. The pool does not give up blocks if it already has the request, or
+ * if the token machine has withdrawn the request (prompt_pool_withdraw). */
 void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gateway,
-                         const struct message_prefill *prefill, int64_t now_us);
+                         const struct message_prefill *prefill, int64_t arrived_us, int64_t now_us);
 /* Handles CANCEL of a gateway. No effect if the request is not in the pool. */
 void prompt_pool_cancel(struct prompt_pool *pool, const struct message_request *request);
 

@@ -129,7 +129,7 @@ struct prompt_request {
     uint32_t *layer_us;
 
     struct message_token first_token; /* The token that follows the prompt. */
-    int64_t queued_us;                /* When PREFILL arrived. */
+    int64_t arrived_us;               /* When PREFILL reached the machine. */
     int64_t began_us;                 /* When the first chunk began. */
     int64_t computed_us;              /* When the last chunk was done. */
     int64_t first_write_us;           /* When the first write was issued; -1 = not yet. */

@@ -117,9 +117,8 @@ struct message_token {
     /* Number of the token among the answer's tokens of this generation, from 0. */
     uint32_t index;
     uint32_t id; /* Id of the token in the vocabulary. */
-    /* Time that the request waited for its first batch. Token 0: since the prompt machine queued
-     * the prompt, which it does after the constraint is compiled and a tier has loaded KV. Token 1:
-     * since the token machine had the prompt's KV. Other tokens: 0. */
+    /* Time that the request waited for its first batch. Token 0: since PREFILL reached the prompt
+     * machine. Token 1: since the token machine had the prompt's KV. Other tokens: 0. */
     uint32_t wait_us;
     /* Token 0: from the start of the prompt's first batch to the sampled token. Token 1: time of
      * the first decode step. Other tokens: 0. */
@@ -251,7 +250,7 @@ struct message_embedding {
  * as the start and the end of a batch. */
 struct message_prefilled {
     struct message_request request;
-    /* From the queuing of the prompt to the start of the first batch; wait_us of token 0. */
+    /* From the arrival of PREFILL to the start of the first batch; wait_us of token 0. */
     uint32_t queue_us;
     /* From the start of the first batch to the end of the last batch of the prompt. */
     uint32_t prefill_us;

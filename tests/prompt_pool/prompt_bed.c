@@ -493,7 +493,7 @@ static void submit(uint32_t index)
                        (plain->prefill.transfer_mode == TRANSFER_AUTO && !bed.measured &&
                         count >= LAYERWISE_TOKENS);
     prompt_pool_prefill(bed.pool, (struct transport_peer *)&gateway_mark, &plain->prefill,
-                        bed.now_us);
+                        bed.now_us, bed.now_us);
 }
 
 static void cancel(uint32_t index)

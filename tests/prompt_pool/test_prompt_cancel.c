@@ -84,7 +84,7 @@ static uint64_t prompt_send(uint32_t key)
         .sampling = {.top_p = 1, .logprobs = -1, .output_tokens_max = 1},
         .prompt_count = PROMPT,
         .prompt = tokens};
-    prompt_pool_prefill(pool, (struct transport_peer *)&gateway, &prefill, 1000);
+    prompt_pool_prefill(pool, (struct transport_peer *)&gateway, &prefill, 1000, 1000);
     return id;
 }
 

@@ -1,8 +1,8 @@
 /* Goal: prompts of several batches in flight can end before the pool handles the ends, more than
- * one batch can have. Each prompt's first token is sent once, and its blocks are freed. The load
- * that other gateways are told does not count blocks of the token pool. Method: the pool alone with
- * a real scheduler and block pool, prompts of one block that are not decoded, and all batches done
- * at once. */
+ * one batch can have. Each prompt's first token is sent once, and its blocks are freed. A prompt
+ * waits since its PREFILL reached the machine. The load that other gateways are told does not count
+ * blocks of the token pool. Method: the pool alone with a real scheduler and block pool, prompts of
+ * one block that are not decoded, and all batches done at once. */
 #include "tests/check.h"
 
 #include "prompt_pool/prompt_pool.h"
@@ -94,9 +94,9 @@ static uint64_t load_kv_tokens(void)
     return load.kv_tokens;
 }
 
-/* The KV memory of a prompt in blocks of the token pool counts there, also when the prompt is
- * computed. */
-static void check_load(void)
+/* The wait of a prompt begins when PREFILL reaches the machine. The KV memory of a prompt in blocks
+ * of the token pool counts there, also when the prompt is computed. */
+static void check_wait_and_load(void)
 {
     static char gateway;
     const uint32_t prompt[] = {7, 0};
@@ -108,16 +108,17 @@ static void check_load(void)
     struct prompt_chunk chunk;
     prefill.sampling.output_tokens_max = 2;
     bed_open();
-    prompt_pool_prefill(pool, (struct transport_peer *)&gateway, &prefill, 1000);
+    prompt_pool_prefill(pool, (struct transport_peer *)&gateway, &prefill, 500, 1000);
     CHECK(prompt_pool_count(pool) == 1 && load_kv_tokens() == 0);
     CHECK(sched_machine_batch_next(sched, 0, kv_pool_available(kv), &batches[0]));
-    prompt_pool_chunk_begin(pool, &batches[0].items[0], 1000, &chunk);
+    prompt_pool_chunk_begin(pool, &batches[0].items[0], 1200, &chunk);
     sched_machine_batch_done(sched, batches[0].index);
     prompt_pool_chunk_done(pool, &batches[0].items[0], &token, 2000);
+    CHECK(token.wait_us == 700 && token.run_us == 800);
     CHECK(prompt_pool_count(pool) == 1 && load_kv_tokens() == 0);
     prefill.request.id = 1;
     prefill.token_machine[0] = 0;
-    prompt_pool_prefill(pool, (struct transport_peer *)&gateway, &prefill, 2000);
+    prompt_pool_prefill(pool, (struct transport_peer *)&gateway, &prefill, 2000, 2000);
     CHECK(prompt_pool_count(pool) == 2 && load_kv_tokens() == 3);
     bed_close();
 }
@@ -126,7 +127,7 @@ int main(void)
 {
     static char gateway;
     struct prompt_chunk chunk;
-    check_load();
+    check_wait_and_load();
     bed_open();
     for (uint32_t i = 0; i < PROMPTS; i++) {
         const uint32_t prompt[] = {7, i % 100};
@@ -135,7 +136,7 @@ int main(void)
             .sampling = {.top_p = 1, .logprobs = -1, .output_tokens_max = 1},
             .prompt_count = 2,
             .prompt = prompt};
-        prompt_pool_prefill(pool, (struct transport_peer *)&gateway, &prefill, 1000);
+        prompt_pool_prefill(pool, (struct transport_peer *)&gateway, &prefill, 1000, 1000);
     }
     for (uint32_t i = 0; i < FLIGHT; i++) {
         CHECK(sched_machine_batch_next(sched, 0, kv_pool_available(kv), &batches[i]));
