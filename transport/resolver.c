@@ -44,7 +44,7 @@ struct resolver {
     resolver_look_up *function;
     int fd;
     uint32_t entry_count, running_count;
-    struct entry *entries;
+    struct entry *entries; /* The one that was used last comes first. */
 };
 
 static void look_up_release(struct look_up *l)
@@ -124,36 +124,52 @@ static void entry_update(struct resolver *resolver, struct entry *entry)
     look_up_release(l);
 }
 
-/* Removes an entry without a look-up, if there are too many. */
+/* If there are too many entries, removes the one that was not used for the longest time. Entries
+ * with a look-up stay. */
 static void entries_limit(struct resolver *resolver)
 {
-    struct entry **at = &resolver->entries;
+    struct entry **oldest = NULL;
     if (resolver->entry_count < ENTRIES_MAX)
         return;
-    while (*at != NULL && (*at)->running != NULL)
-        at = &(*at)->next;
-    struct entry *entry = *at;
-    if (entry == NULL)
+    for (struct entry **at = &resolver->entries; *at != NULL; at = &(*at)->next)
+        if ((*at)->running == NULL)
+            oldest = at;
+    if (oldest == NULL)
         return;
-    *at = entry->next;
+    struct entry *entry = *oldest;
+    *oldest = entry->next;
     resolver->entry_count--;
     free(entry);
 }
 
+/* Takes the entry of the address out of the list. Returns NULL if there is none. */
+static struct entry *entry_unlink(struct resolver *resolver, const struct address *address)
+{
+    for (struct entry **at = &resolver->entries; *at != NULL; at = &(*at)->next) {
+        struct entry *entry = *at;
+        if (strcmp(entry->address.host, address->host) != 0 ||
+            strcmp(entry->address.port, address->port) != 0)
+            continue;
+        *at = entry->next;
+        return entry;
+    }
+    return NULL;
+}
+
+/* Returns the entry of the address, which is now the first one. Returns NULL if memory is short. */
 static struct entry *entry_of(struct resolver *resolver, const struct address *address)
 {
-    for (struct entry *e = resolver->entries; e != NULL; e = e->next)
-        if (strcmp(e->address.host, address->host) == 0 &&
-            strcmp(e->address.port, address->port) == 0)
-            return e;
-    entries_limit(resolver);
-    struct entry *entry = calloc(1, sizeof(*entry));
-    if (entry == NULL)
-        return NULL;
-    entry->address = *address;
+    struct entry *entry = entry_unlink(resolver, address);
+    if (entry == NULL) {
+        entries_limit(resolver);
+        entry = calloc(1, sizeof(*entry));
+        if (entry == NULL)
+            return NULL;
+        entry->address = *address;
+        resolver->entry_count++;
+    }
     entry->next = resolver->entries;
     resolver->entries = entry;
-    resolver->entry_count++;
     return entry;
 }
 

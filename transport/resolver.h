@@ -1,7 +1,7 @@
 /* resolver: finds the socket addresses of hosts without blocking the caller. A numeric address is
  * converted at once. A host name is looked up on a separate thread, which may outlive the resolver.
- * The resolver owns the last good answer for each host and port (up to 1024), for use while the
- * name server does not answer. The resolver opens no connections.
+ * The resolver owns the last good answer for each of the up to 1024 hosts and ports that were asked
+ * for last, for use while the name server does not answer. The resolver opens no connections.
  *
  * UCX transports and the tier of the shared KV store (kvcache/tiers/tier_store.c) own resolvers.
  * Different threads may call one resolver, but not at the same time. */

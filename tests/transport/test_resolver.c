@@ -1,6 +1,7 @@
 /* Goal: a name server that does not answer blocks no caller: look-ups run on other threads, the
- * last good answer is kept, the number of look-ups is limited, and closing waits for none. Method:
- * a look-up function that waits until the test opens its gate. */
+ * last good answer is kept, the number of look-ups is limited, the names that are used least are
+ * forgotten, and closing waits for none. Method: a look-up function that waits until the test opens
+ * its gate. */
 #include "tests/check.h"
 #include "transport/resolver.h"
 
@@ -153,6 +154,46 @@ static void check_limits(struct resolver *resolver)
     count_await(&ended, 3 + 32);
 }
 
+/* Returns the result of a look-up, also if its answer is not fresh any more. */
+static enum status found_await(struct resolver *resolver, const struct address *address)
+{
+    struct address_found found;
+    struct error error;
+    enum status status;
+    while ((status = resolver_find(resolver, address, true, &found, &error)) == ST_IN_PROGRESS)
+        fd_await(resolver);
+    return status;
+}
+
+/* Of more than 1024 names, the one that was not used for the longest time is forgotten: neither the
+ * newest one, nor an old one that is still used. */
+static void check_forgotten(void)
+{
+    struct resolver *resolver;
+    struct address_found found;
+    struct error error;
+    char name[24];
+    const struct address used = host("used"), unused = host("unused");
+    struct address previous = used;
+    CHECK(resolver_open(look_up, &resolver, &error) == ST_OK);
+    CHECK(found_await(resolver, &unused) == ST_OK && found_await(resolver, &used) == ST_OK);
+    for (int i = 0; i < 1100; i++) {
+        snprintf(name, sizeof(name), "host-%d", i);
+        const struct address next = host(name);
+        CHECK(found_await(resolver, &next) == ST_OK);
+        CHECKF(resolver_find(resolver, &previous, true, &found, &error) == ST_OK,
+               "%s is forgotten after %s", previous.host, name);
+        CHECK(resolver_find(resolver, &used, true, &found, &error) == ST_OK);
+        previous = next;
+    }
+    CHECK(resolver_find(resolver, &unused, true, &found, &error) == ST_IN_PROGRESS);
+    resolver_close(resolver);
+    pthread_mutex_lock(&lock);
+    while (ended < begun)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
 int main(void)
 {
     struct resolver *resolver;
@@ -161,6 +202,7 @@ int main(void)
     check_numeric(resolver);
     check_last_good(resolver);
     check_limits(resolver);
+    check_forgotten();
     printf("%u look-ups, none of which blocked\n", begun);
     return 0;
 }
