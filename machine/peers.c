@@ -280,7 +280,7 @@ static void on_up(void *self, struct transport_peer *peer)
 static void remove_peer(struct machine *m, struct transport_peer *peer, const char *text)
 {
     m->stats_changed = true;
-    doomed_remove(&m->doomed, peer);
+    doomed_remove(peer);
     handlers[peer_kind_of(peer)].down(m, peer, text);
 }
 
@@ -294,12 +294,12 @@ static void on_down(void *self, struct transport_peer *peer, enum status why, co
 
 void machine_peers_drop(struct machine *m)
 {
-    struct doomed_peer doomed;
-    while (doomed_take(&m->doomed, &doomed)) {
+    struct transport_peer *peer;
+    while ((peer = doomed_take(&m->doomed)) != NULL) {
         m->event_count++; /* memory may be free now */
-        log_warn("disconnects %s: %s", name_of(doomed.peer), doomed.reason);
-        remove_peer(m, doomed.peer, doomed.reason);
-        transport_disconnect(m->transport, doomed.peer);
+        log_warn("disconnects %s: %s", name_of(peer), doomed_reason(peer));
+        remove_peer(m, peer, doomed_reason(peer));
+        transport_disconnect(m->transport, peer);
     }
 }
 

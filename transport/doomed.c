@@ -1,32 +1,42 @@
 /* doomed: see the header. */
 #include "transport/doomed.h"
 
+#include "transport/transport_internal.h"
+
 #include <stdio.h>
 
 void doomed_add(struct doomed *doomed, struct transport_peer *peer, const char *reason)
 {
-    for (uint32_t i = 0; i < doomed->count; i++)
-        if (doomed->peers[i].peer == peer)
-            return;
-    if (doomed->count == DOOMED_MAX)
+    struct transport_peer **at = &doomed->first;
+    if (peer->doomed_at != NULL)
         return;
-    struct doomed_peer *added = &doomed->peers[doomed->count++];
-    added->peer = peer;
-    snprintf(added->reason, sizeof(added->reason), "%.255s", reason);
+    while (*at != NULL)
+        at = &(*at)->doomed_next;
+    *at = peer;
+    peer->doomed_at = at;
+    snprintf(peer->doomed_reason, sizeof(peer->doomed_reason), "%.255s", reason);
 }
 
-void doomed_remove(struct doomed *doomed, const struct transport_peer *peer)
+void doomed_remove(struct transport_peer *peer)
 {
-    for (uint32_t i = 0; i < doomed->count; i++)
-        if (doomed->peers[i].peer == peer)
-            doomed->peers[i] = doomed->peers[--doomed->count];
+    if (peer->doomed_at == NULL)
+        return;
+    *peer->doomed_at = peer->doomed_next;
+    if (peer->doomed_next != NULL)
+        peer->doomed_next->doomed_at = peer->doomed_at;
+    peer->doomed_at = NULL;
+    peer->doomed_next = NULL;
 }
 
-bool doomed_take(struct doomed *doomed, struct doomed_peer *out)
+struct transport_peer *doomed_take(struct doomed *doomed)
 {
-    if (doomed->count == 0)
-        return false;
-    *out = doomed->peers[0];
-    doomed_remove(doomed, out->peer);
-    return true;
+    struct transport_peer *peer = doomed->first;
+    if (peer != NULL)
+        doomed_remove(peer);
+    return peer;
+}
+
+const char *doomed_reason(const struct transport_peer *peer)
+{
+    return peer->doomed_reason;
 }

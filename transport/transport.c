@@ -1,7 +1,9 @@
 /* transport: calls the implementation, and contains what all implementations share: the checks of
- * send and write, and the comparison of identities. */
+ * send and write, the comparison of identities, and that a disconnected peer leaves its list of
+ * doomed peers. */
 #include "transport/transport.h"
 
+#include "transport/doomed.h"
 #include "transport/transport_internal.h"
 
 #include <assert.h>
@@ -47,6 +49,7 @@ enum status transport_connect(struct transport *t, const char *address, void *us
 
 void transport_disconnect(struct transport *t, struct transport_peer *peer)
 {
+    doomed_remove(peer);
     t->ops->disconnect(t->impl, peer);
 }
 

@@ -335,7 +335,7 @@ static void on_up(void *self, struct transport_peer *peer)
 
 static void remove_peer(struct stage *s, struct transport_peer *peer, const char *text)
 {
-    doomed_remove(&s->doomed, peer);
+    doomed_remove(peer);
     handlers[peer_kind_of(peer)].down(s, peer, text);
 }
 
@@ -349,12 +349,12 @@ static void on_down(void *self, struct transport_peer *peer, enum status why, co
 
 void stage_peers_drop(struct stage *s)
 {
-    struct doomed_peer doomed;
-    while (doomed_take(&s->doomed, &doomed)) {
+    struct transport_peer *peer;
+    while ((peer = doomed_take(&s->doomed)) != NULL) {
         s->event_count++;
-        log_warn("disconnects %s: %s", name_of(doomed.peer), doomed.reason);
-        remove_peer(s, doomed.peer, doomed.reason);
-        transport_disconnect(s->transport, doomed.peer);
+        log_warn("disconnects %s: %s", name_of(peer), doomed_reason(peer));
+        remove_peer(s, peer, doomed_reason(peer));
+        transport_disconnect(s->transport, peer);
     }
 }
 

@@ -105,7 +105,6 @@ void stage_writers_drop(struct stage *s)
         struct transport_peer *peer = s->writers[i].peer;
         if (peer == NULL)
             continue;
-        doomed_remove(&s->doomed, peer);
         stage_writer_down(s, peer, "the head of this stage is gone");
         transport_disconnect(s->transport, peer);
     }

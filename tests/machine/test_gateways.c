@@ -2,6 +2,7 @@
  * the other has there, and a dead gateway's resources are freed. Method: real machines in one
  * thread, the scripted gateway of cluster.h, and a second gateway of this test that sends single
  * messages. */
+#include "machine/state.h"
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 
@@ -284,6 +285,38 @@ static void test_again(const char *model)
     cluster_close(c);
 }
 
+/* More gateways connect at once than a machine takes. The machine disconnects all that are too
+ * many, and serves the others. */
+static void test_too_many(const char *model)
+{
+    enum { GATEWAYS = 40 };
+    static struct second many[GATEWAYS];
+    struct cluster *c = open_two(model);
+    struct transport_peer *peer;
+    struct error error;
+    char name[24];
+    uint32_t served = 0;
+    for (uint32_t i = 0; i < GATEWAYS; i++) {
+        snprintf(name, sizeof(name), "gateway-%u", i);
+        second_open(&many[i], c, name);
+        CHECK(transport_connect(many[i].transport, c->addresses[1], NULL, &peer, &error) >= 0);
+    }
+    for (int turn = 0; turn < 3; turn++) {
+        for (uint32_t i = 0; i < GATEWAYS; i++)
+            transport_progress(many[i].transport);
+        cluster_turn(c, 1);
+    }
+    for (uint32_t i = 0; i < GATEWAYS; i++) {
+        CHECK(many[i].count == 1);
+        served += many[i].down == 0;
+    }
+    CHECKF(served == MACHINE_GATEWAYS_MAX - 1, "%u gateways are connected, and that of the cluster",
+           served);
+    for (uint32_t i = 0; i < GATEWAYS; i++)
+        second_close(&many[i]);
+    cluster_close(c);
+}
+
 int main(void)
 {
     const char *model = cluster_synthetic_model();
@@ -292,5 +325,6 @@ int main(void)
     test_roles(model);
     test_links(model);
     test_again(model);
+    test_too_many(model);
     return 0;
 }

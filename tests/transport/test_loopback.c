@@ -3,6 +3,7 @@
  * into one text log, which is compared with the expected one. */
 #include "tests/check.h"
 #include "tests/transport/loopback.h"
+#include "transport/doomed.h"
 #include "transport/transport.h"
 
 #include <poll.h>
@@ -197,6 +198,18 @@ int main(void)
     CHECK(transport_send(s[0].t, peer, "i", 1) == ST_OK);
     run(s, 3);
     expect("t0 got h; p0 down unreachable (t0: connection closed by the peer); ");
+
+    /* A peer that is disconnected leaves the list of doomed peers. */
+    struct doomed doomed = {NULL};
+    CHECK(transport_connect(s[0].t, "t0:1", NULL, &peer, &error) == ST_OK);
+    run(s, 3);
+    doomed_add(&doomed, peer, "first");
+    doomed_add(&doomed, s[1].peer, "second");
+    doomed_add(&doomed, s[1].peer, "third");
+    transport_disconnect(s[0].t, peer);
+    CHECK(doomed_take(&doomed) == s[1].peer);
+    CHECK(strcmp(doomed_reason(s[1].peer), "second") == 0 && doomed_take(&doomed) == NULL);
+    run(s, 3);
 
     /* Closing while writes, flushes and messages are in flight. */
     CHECK(transport_connect(s[0].t, "t0:1", NULL, &peer, &error) == ST_OK);
