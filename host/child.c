@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -88,17 +90,45 @@ bool child_killed(const siginfo_t *waitid_result)
     return !child_crashed(waitid_result);
 }
 
-uint64_t child_memory_kills(void)
+/* Reads the line "oom_kill N" of a file. Returns false if there is no such file or line. */
+static bool kills_read(const char *path, uint64_t *kills_out)
 {
     char line[128];
-    unsigned long long kills = 0;
-    FILE *file = fopen("/proc/vmstat", "re");
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
-        if (sscanf(line, "oom_kill %llu", &kills) == 1)
-            break;
+    bool found = false;
+    FILE *file = fopen(path, "re");
+    while (file != NULL && !found && fgets(line, sizeof(line), file) != NULL)
+        found = sscanf(line, "oom_kill %" SCNu64, kills_out) == 1;
     if (file != NULL)
         fclose(file);
-    return kills;
+    return found;
+}
+
+/* Writes the path of the file in which the kernel counts the events of this process's cgroup; an
+ * empty path if there is no cgroup of version 2. */
+static void cgroup_events_path(const char *proc, const char *cgroups, char *out, size_t capacity)
+{
+    char path[PATH_MAX], line[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/self/cgroup", proc);
+    FILE *file = fopen(path, "re");
+    out[0] = 0;
+    while (file != NULL && out[0] == 0 && fgets(line, sizeof(line), file) != NULL) {
+        line[strcspn(line, "\n")] = 0;
+        if (strncmp(line, "0::/", 4) == 0)
+            snprintf(out, capacity, "%s/%s/memory.events", cgroups, line + 4);
+    }
+    if (file != NULL)
+        fclose(file);
+}
+
+uint64_t child_memory_kills(const char *proc, const char *cgroups)
+{
+    char path[2 * PATH_MAX];
+    uint64_t kills = 0;
+    cgroup_events_path(proc, cgroups, path, sizeof(path));
+    if (path[0] != 0 && kills_read(path, &kills))
+        return kills;
+    snprintf(path, sizeof(path), "%s/vmstat", proc);
+    return kills_read(path, &kills) ? kills : 0;
 }
 
 static void close_open(int fd)

@@ -53,9 +53,11 @@ bool child_crashed(const siginfo_t *waitid_result);
 /* Returns true if the process, or one of its stage processes, was killed from outside: by a signal
  * that is no error of its own, or with the exit status CHILD_EXIT_KILLED. */
 bool child_killed(const siginfo_t *waitid_result);
-/* Returns how many processes of this host the kernel has killed because memory was short; 0 = none,
- * or not known. */
-uint64_t child_memory_kills(void);
+/* Returns how many processes of this process's cgroup, and of the cgroups below it, the kernel has
+ * killed because memory was short; 0 = none, or not known. Without a cgroup of version 2 that
+ * counts them, the number is that of the host: it then also grows when the kernel kills a process
+ * of another program. `proc` and `cgroups`: "/proc" and "/sys/fs/cgroup". */
+uint64_t child_memory_kills(const char *proc, const char *cgroups);
 
 /* Starts the process in a process group of its own. Returns ST_IO on failure; the error names the
  * machine and what failed. */

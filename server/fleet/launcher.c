@@ -28,9 +28,14 @@ struct launcher {
     int turns_fd; /* Shared memory by which the machines share the cores. */
     bool stopping;
     uint32_t running;
-    uint64_t memory_kills; /* Processes that the kernel had killed for memory, at the last look. */
+    uint64_t memory_kills;                   /* memory_kills_now at the last look. */
     uint64_t ids[BATCH_RECORD_REQUESTS_MAX]; /* Of the process that is being reaped. */
 };
+
+static uint64_t memory_kills_now(void)
+{
+    return child_memory_kills("/proc", "/sys/fs/cgroup");
+}
 
 /* ---- starting ---- */
 
@@ -79,7 +84,7 @@ static enum status machine_start(struct launcher *l, struct fleet_machine *m, st
         batches_close(process);
         return status;
     }
-    l->memory_kills = child_memory_kills();
+    l->memory_kills = memory_kills_now();
     process->state = PROCESS_RUNNING;
     process->pid = child.pid;
     process->pidfd = child.pidfd;
@@ -194,11 +199,13 @@ static void restart_plan(struct launcher *l, struct fleet_machine *m, const char
     process->backoff_us = next_us < RESTART_MAX_US ? next_us : RESTART_MAX_US;
 }
 
-/* Reports a crash with the requests of the running batches. Returns false if it was none. */
+/* Reports a crash with the requests of the running batches. Returns false if it was none. A SIGKILL
+ * counts as a crash if, since the last look, the kernel has killed a process because memory was
+ * short: that process was probably this one. */
 static bool crash_report(struct launcher *l, struct fleet_machine *m, const siginfo_t *info)
 {
     char how[96];
-    uint64_t kills = child_memory_kills();
+    uint64_t kills = memory_kills_now();
     bool memory =
         info->si_code != CLD_EXITED && info->si_status == SIGKILL && kills > l->memory_kills;
     l->memory_kills = kills;
@@ -206,7 +213,7 @@ static bool crash_report(struct launcher *l, struct fleet_machine *m, const sigi
         return false;
     end_text(info, how, sizeof(how));
     if (memory)
-        snprintf(how, sizeof(how), "killed by the kernel, which was out of memory");
+        snprintf(how, sizeof(how), "probably killed by the kernel, because memory was short");
     uint32_t count = batch_record_read(m->process.batches_fd, l->ids);
     l->options.events.crashed(l->options.self, m, how, l->ids, count);
     return true;

@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- the machine ---- */
@@ -250,6 +251,49 @@ static void test_bereft(void)
     stop_all(l, false);
 }
 
+static void file_write(const char *folder, const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+/* Counts processes of this process's cgroup where the kernel counts them, else those of the host:
+ * a process of another program that was killed must not look like a machine. */
+static void test_memory_kills(void)
+{
+    static const char *const folders[] = {"self", "cleave.slice", "cleave.slice/a.service"};
+    char root[] = "/tmp/cleave-launcher-XXXXXX";
+    char path[256];
+    CHECK(mkdtemp(root) != NULL);
+    CHECK(child_memory_kills(root, root) == 0);
+    for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", root, folders[i]);
+        CHECK(mkdir(path, 0700) == 0);
+    }
+    file_write(root, "vmstat", "nr_free_pages 5\noom_kill 7\n");
+    CHECK(child_memory_kills(root, root) == 7);
+    file_write(root, "self/cgroup", "4:memory:/x\n0::/cleave.slice/a.service\n");
+    CHECK(child_memory_kills(root, root) == 7);
+    file_write(root, "cleave.slice/a.service/memory.events",
+               "oom 4\noom_kill 2\noom_group_kill 0\n");
+    CHECK(child_memory_kills(root, root) == 2);
+    file_write(root, "cleave.slice/a.service/memory.events", "oom 4\noom_kill 0\n");
+    CHECK(child_memory_kills(root, root) == 0);
+    static const char *const left[] = {"cleave.slice/a.service/memory.events",
+                                       "cleave.slice/a.service",
+                                       "cleave.slice",
+                                       "self/cgroup",
+                                       "self",
+                                       "vmstat",
+                                       ""};
+    for (size_t i = 0; i < sizeof(left) / sizeof(left[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", root, left[i]);
+        CHECK(remove(path) == 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "machine") == 0)
@@ -271,6 +315,7 @@ int main(int argc, char **argv)
     stop_all(l, true);
     CHECK(seen[0].ended == 1); /* an end that was asked for is no event */
 
+    test_memory_kills();
     test_changes();
     test_bereft();
     l = launch(&config, "good", "hopeless", seen);
