@@ -220,7 +220,8 @@ void fabric_inbox_copies_await(struct fabric_inbox *inbox);
 /* Returns the token of the inbox: a random number, by which the peer names the inbox. */
 uint64_t fabric_inbox_token(const struct fabric_inbox *inbox);
 /* Records how many messages or pieces an epoch has, as the peer's mark says. Returns ST_INVALID if
- * memory is short or the mark is invalid, e.g. if the epoch has passed or was marked before. */
+ * the mark is invalid, e.g. if the epoch has passed or was marked before; ST_NO_MEMORY; or the
+ * first error of the inbox. */
 enum status fabric_inbox_epoch_mark(struct fabric_inbox *inbox, struct fabric_mark mark,
                                     struct error *error);
 /* Takes the next epoch if all its writes have landed. Returns false if no epoch was taken. */

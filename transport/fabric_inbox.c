@@ -32,8 +32,14 @@ struct fabric_inbox {
     struct error failure;
 };
 
+void fabric_inbox_fail(struct fabric_inbox *inbox, enum status why, const char *text)
+{
+    if (inbox->failed == ST_OK)
+        inbox->failed = error_set(&inbox->failure, why, "%s", text);
+}
+
 /* Returns the entry of an epoch and extends the window up to it. Returns NULL if the epoch has
- * passed or is too far ahead. */
+ * passed or is too far ahead, or if memory is short; the latter fails the inbox. */
 static struct inbox_epoch *inbox_epoch(struct fabric_inbox *inbox, uint32_t epoch)
 {
     uint32_t place = epoch - inbox->first;
@@ -44,8 +50,10 @@ static struct inbox_epoch *inbox_epoch(struct fabric_inbox *inbox, uint32_t epoc
         while (capacity <= place)
             capacity *= 2;
         struct inbox_epoch *epochs = calloc(capacity, sizeof(*epochs));
-        if (epochs == NULL)
+        if (epochs == NULL) {
+            fabric_inbox_fail(inbox, ST_NO_MEMORY, "out of memory for the flushes of a peer");
             return NULL;
+        }
         for (uint32_t i = 0; i < inbox->count; i++)
             epochs[(inbox->first + i) % capacity] =
                 inbox->epochs[(inbox->first + i) % inbox->capacity];
@@ -57,12 +65,6 @@ static struct inbox_epoch *inbox_epoch(struct fabric_inbox *inbox, uint32_t epoc
         inbox->epochs[(inbox->first + inbox->count) % inbox->capacity] =
             (struct inbox_epoch){.expected = EXPECT_UNKNOWN};
     return &inbox->epochs[epoch % inbox->capacity];
-}
-
-void fabric_inbox_fail(struct fabric_inbox *inbox, enum status why, const char *text)
-{
-    if (inbox->failed == ST_OK)
-        inbox->failed = error_set(&inbox->failure, why, "%s", text);
 }
 
 static void inbox_count(struct fabric_inbox *inbox, uint32_t epoch)
@@ -273,6 +275,8 @@ enum status fabric_inbox_epoch_mark(struct fabric_inbox *inbox, struct fabric_ma
                                     struct error *error)
 {
     struct inbox_epoch *entry = inbox_epoch(inbox, mark.epoch);
+    if (entry == NULL && inbox->failed != ST_OK)
+        return fabric_inbox_failed(inbox, error);
     if (entry == NULL || entry->expected != EXPECT_UNKNOWN || mark.count == EXPECT_UNKNOWN)
         return error_set(error, ST_INVALID, "a flush of epoch %u: want %u or later", mark.epoch,
                          inbox->first);

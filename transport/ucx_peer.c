@@ -222,13 +222,14 @@ static void flush_asked(struct peer *peer, const uint8_t *data, size_t bytes)
 {
     struct fabric_mark mark;
     struct error error;
-    error_set(&error, ST_INVALID, "a FLUSH frame to a process without a region");
+    enum status status =
+        error_set(&error, ST_INVALID, "a FLUSH frame to a process without a region");
     if (bytes == sizeof(mark) && peer->inbox != NULL) {
         memcpy(&mark, data, sizeof(mark));
-        if (fabric_inbox_epoch_mark(peer->inbox, mark, &error) == ST_OK)
-            return;
+        status = fabric_inbox_epoch_mark(peer->inbox, mark, &error);
     }
-    peer_fail(peer, ST_INVALID, &error);
+    if (status != ST_OK)
+        peer_fail(peer, status, &error);
 }
 
 static void frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes)

@@ -1,9 +1,11 @@
 /* Goal: UCX is given a bounded number of bytes of a link's writes, so that a peer that does not
- * read can have no more than these land late, and everything arrives when the peer reads again.
+ * read can have no more than these land late, and everything arrives when the peer reads again. If
+ * memory is short for a peer's writes, the error says so.
  *
  * Method: two fabrics in this process. The reader makes no progress while the writer writes 32 MiB
  * with a window of 1 MiB; then both do. Over TCP (messages) the window fills up. Over shared memory
- * each put is done when it returns, so nothing is under way. */
+ * each put is done when it returns, so nothing is under way. calloc is replaced (linker option
+ * --wrap) by a function that can be told to fail. */
 #include "tests/check.h"
 #include "transport/fabric_internal.h"
 
@@ -16,6 +18,19 @@
 #define WRITE  ((size_t)3 << 20) /* Larger than the window. */
 
 static struct fabric *fabrics[2]; /* Writer, reader. */
+
+/* The names of the linker. */
+/* NOLINTBEGIN(bugprone-reserved-identifier) */
+void *__real_calloc(size_t count, size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+
+static bool memory_scarce; /* True: each calloc fails. */
+
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+    return memory_scarce ? NULL : __real_calloc(count, bytes);
+}
+/* NOLINTEND(bugprone-reserved-identifier) */
 
 static struct fabric *fabric_of(const char *tls)
 {
@@ -80,9 +95,31 @@ static void run(const char *tls, bool put)
         fabric_close(fabrics[i]);
 }
 
+/* A write and a flush so far ahead that an inbox needs more memory than there is. */
+static void check_scarce(void)
+{
+    struct fabric_inbox *inboxes[2];
+    struct error error = {{0}};
+    const struct fabric_piece piece = {.epoch = 1000};
+    fabrics[0] = fabric_of("self");
+    for (int i = 0; i < 2; i++)
+        CHECK(fabric_inbox_open(fabrics[0], NULL, &inboxes[i]) == ST_OK);
+    memory_scarce = true;
+    fabric_inbox_write(inboxes[0], &piece);
+    CHECK(fabric_inbox_failed(inboxes[0], &error) == ST_NO_MEMORY);
+    CHECKF(strstr(error.text, "out of memory") != NULL, "%s", error.text);
+    error.text[0] = 0;
+    CHECK(fabric_inbox_epoch_mark(inboxes[1], (struct fabric_mark){.epoch = 1000, .count = 1},
+                                  &error) == ST_NO_MEMORY);
+    CHECKF(strstr(error.text, "out of memory") != NULL, "%s", error.text);
+    memory_scarce = false;
+    fabric_close(fabrics[0]);
+}
+
 int main(void)
 {
     run("tcp", false);
     run("sysv,self", true);
+    check_scarce();
     return 0;
 }
