@@ -5,6 +5,7 @@
  * replaces 512, and tenant. Other members are ignored. */
 #include "tools/trace/line.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -18,7 +19,10 @@
 static enum status value_wrong(const struct trace_line *line, json_t *root, const char *name,
                                const char *wanted, struct error *error)
 {
-    char *text = json_dumps(json_object_get(root, name), JSON_ENCODE_ANY | JSON_COMPACT);
+    const json_t *value = json_object_get(root, name);
+    char *text = value != NULL ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+    if (value != NULL && text == NULL)
+        return error_set(error, ST_NO_MEMORY, "%s: out of memory", line->path);
     enum status status =
         trace_line_wrong(line, name, text != NULL ? text : "nothing", wanted, error);
     free(text);
@@ -101,8 +105,11 @@ static enum status members_read(struct trace_line *line, json_t *root, struct tr
 
 enum status trace_mooncake_row(struct trace_line *line, struct trace_raw *out, struct error *error)
 {
-    json_error_t why;
-    json_t *root = json_loads(line->text, JSON_REJECT_DUPLICATES, &why);
+    errno = 0;
+    json_t *root = json_loads(line->text, JSON_REJECT_DUPLICATES, NULL);
+    /* For jansson, a string that it cannot store is an invalid token. */
+    if (root == NULL && errno == ENOMEM)
+        return error_set(error, ST_NO_MEMORY, "%s: out of memory", line->path);
     if (!json_is_object(root)) {
         json_decref(root);
         return error_set(error, ST_INVALID,

@@ -5,7 +5,9 @@
 #include "tools/simulate/splitwise/reference.h"
 
 #include "tests/check.h"
+#include "tests/scarce_memory.h"
 
+#include <jansson.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -152,6 +154,28 @@ static void bad_cases(void)
     }
 }
 
+/* A file for which memory is short is not called malformed. */
+static void scarce_memory(void)
+{
+    struct error error;
+    struct seen seen = {0};
+    FILE *cases = scratch_open("cases.json");
+    fputs("[{\"a\": [1, {\"b\": \"c\"}]}]", cases);
+    CHECK(fclose(cases) == 0);
+    json_set_alloc_funcs(scarce_malloc, free);
+    for (size_t count = 0;; count++) {
+        scarce_allocations_left = count;
+        enum status status = reference_run(scratch, look, &seen, &error);
+        if (status == ST_INVALID && strstr(error.text, "item 0: want") != NULL) {
+            CHECK(count > 4);
+            break;
+        }
+        CHECKF(status == ST_NO_MEMORY && strstr(error.text, "out of memory") != NULL,
+               "%zu allocations: %s: %s", count, status_name(status), error.text);
+    }
+    json_set_alloc_funcs(malloc, free);
+}
+
 static void scratch_remove(void)
 {
     static const char *const names[] = {"traces/conv.csv", "traces", "perf_model.csv",
@@ -175,6 +199,7 @@ int main(void)
     CHECK(small.displaced > 5000 && small.moves > 0 && small.unended > 0);
     differences(data);
     bad_cases();
+    scarce_memory();
     scratch_remove();
     const char *cases = test_shared_path("reference/splitwise/cases.json");
     if (cases == NULL)

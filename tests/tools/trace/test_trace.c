@@ -2,8 +2,10 @@
  * one with file, line and value, or skips and reports it. Method: small files written to a scratch
  * directory; each error text is compared in full. */
 #include "tests/check.h"
+#include "tests/scarce_memory.h"
 #include "tools/trace/trace.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -250,6 +252,33 @@ static void test_bad_rows_of_others(void)
                  "timestamp: 0.8000000 s before the row above: want rows sorted by time");
 }
 
+/* A row for which memory is short is an error, also where wrong rows are skipped. */
+static void test_scarce_memory(void)
+{
+    static const char *const rows[] = {
+        "{\"timestamp\":1,\"input_length\":1,\"output_length\":1,\"hash_ids\":[7],\"a\":\"b\"}\n",
+        "{\"timestamp\":1,\"input_length\":1,\"output_length\":1,\"hash_ids\":[\"a\"]}\n",
+    };
+    for (int wrong = 0; wrong < 2; wrong++) {
+        for (size_t count = 0;; count++) {
+            struct trace_row row;
+            struct error error = {0};
+            struct trace *trace = open_as(rows[wrong], TRACE_MOONCAKE, true);
+            json_set_alloc_funcs(scarce_malloc, free);
+            scarce_allocations_left = count;
+            enum status status = trace_next(trace, &row, &error);
+            json_set_alloc_funcs(malloc, free);
+            trace_close(trace);
+            if (status == (wrong == 0 ? ST_OK : ST_NOT_FOUND)) {
+                CHECK(count > 8);
+                break;
+            }
+            CHECKF(status == ST_NO_MEMORY && strstr(error.text, "out of memory") != NULL,
+                   "%zu allocations: %s: %s", count, status_name(status), error.text);
+        }
+    }
+}
+
 static void bad_file(const char *text, size_t size, enum trace_format format, const char *message)
 {
     struct trace *trace = NULL;
@@ -358,6 +387,7 @@ int main(void)
     test_written();
     test_bad_rows();
     test_bad_rows_of_others();
+    test_scarce_memory();
     test_broken_lines();
     test_bad_files();
     test_published_trace("AzureLLMInferenceTrace_code.csv", 8819, 3435.9, 2047.8, 27.9);

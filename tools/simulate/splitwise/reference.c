@@ -6,6 +6,7 @@
 #include "tools/simulate/splitwise/models.h"
 #include "tools/simulate/splitwise/reference_expected.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -274,7 +275,11 @@ enum status reference_run(const char *directory, reference_case_call each, void 
     json_error_t why;
     snprintf(r.cases_path, sizeof(r.cases_path), "%s/cases.json", directory);
     snprintf(r.table_path, sizeof(r.table_path), "%s/perf_model.csv", directory);
+    errno = 0;
     json_t *cases = json_load_file(r.cases_path, 0, &why);
+    /* For jansson, a string that it cannot store is an invalid token. */
+    if (cases == NULL && errno == ENOMEM)
+        return error_set(error, ST_NO_MEMORY, "%s: out of memory", r.cases_path);
     if (!json_is_array(cases)) {
         json_decref(cases);
         return error_set(error, ST_INVALID, "%s:%d: %s", r.cases_path, why.line > 0 ? why.line : 1,
