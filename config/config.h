@@ -178,10 +178,10 @@ struct config {
         uint32_t handover_tokens_min;
         uint32_t growth_reserve_percent;
         uint32_t preemptions_max;
-        uint32_t ageing_ms; /* 0 = no ageing. */
-        uint32_t prompt_queue_threshold_tokens;
-        uint32_t prompt_queue_threshold_ms; /* 0 = none; or CONFIG_AUTO. */
-        uint32_t machine_pending_ms;        /* 0 = no bound; or CONFIG_AUTO. */
+        uint32_t ageing_ms;                     /* 0 = no ageing. */
+        uint32_t prompt_queue_threshold_tokens; /* Or CONFIG_AUTO. */
+        uint32_t prompt_queue_threshold_ms;     /* 0 = none; or CONFIG_AUTO. */
+        uint32_t machine_pending_ms;            /* 0 = no bound; or CONFIG_AUTO. */
         uint32_t queue_requests_max;
         uint32_t queue_ms;           /* 0 = no limit. */
         uint32_t crashes_max;        /* 0 = no limit. */

@@ -350,10 +350,11 @@ const struct config_key config_keys[] = {
      .help = "After waiting for this time, a request moves to the next more urgent priority that "
              "has waiting requests. 0 = never, so urgent requests can starve others."},
     {"scheduler/prompt_queue_threshold_tokens", CONFIG_WHOLE,
-     FIELD(scheduler.prompt_queue_threshold_tokens), 1, 1u << 30, .default_text = "8192",
-     .reload = CONFIG_RELOAD_YES,
+     FIELD(scheduler.prompt_queue_threshold_tokens), 1, 1u << 30, .accepts_auto = true,
+     .default_text = "auto", .reload = CONFIG_RELOAD_YES,
      .help = "A prompt machine with more pending prompt tokens than this is overloaded: other "
-             "machines help."},
+             "machines help. auto: 8192 until the machine's speed is measured, or always if "
+             "`prompt_queue_threshold_ms` is 0; else no limit."},
     {"scheduler/prompt_queue_threshold_ms", CONFIG_WHOLE,
      FIELD(scheduler.prompt_queue_threshold_ms), 0, HOUR_MS, .accepts_auto = true,
      .default_text = "auto", .reload = CONFIG_RELOAD_YES,

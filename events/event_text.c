@@ -34,6 +34,7 @@ static const struct field option_fields[] = {
     ROW(sched_cluster_options, wait_us_max, true),
     ROW(sched_cluster_options, cover_after_us, true),
     ROW(sched_cluster_options, prompt_queue_threshold_tokens, false),
+    ROW(sched_cluster_options, prompt_queue_threshold_unmeasured, false),
     ROW(sched_cluster_options, prompt_queue_threshold_us, true),
     ROW(sched_cluster_options, compare_time, false),
     ROW(sched_cluster_options, token_memory_threshold, false),

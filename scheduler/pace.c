@@ -70,19 +70,22 @@ int64_t sched_pace_share_us(const struct sched_pace_targets *targets, double pro
     return share > 1 ? (int64_t)share : 1;
 }
 
+uint32_t sched_pace_share_tokens(int64_t share_us, double prompt_token_us, uint32_t tokens_max)
+{
+    uint32_t whole = tokens_max / LIMIT_CHUNK_TOKENS_MIN * LIMIT_CHUNK_TOKENS_MIN;
+    if (prompt_token_us <= 0 || (double)share_us / prompt_token_us >= whole)
+        return whole;
+    double tokens = (double)share_us / prompt_token_us;
+    uint32_t chunks = (uint32_t)(tokens / LIMIT_CHUNK_TOKENS_MIN + 0.5);
+    return (chunks > 0 ? chunks : 1) * LIMIT_CHUNK_TOKENS_MIN;
+}
+
 uint32_t sched_pace_mixed_tokens(const struct sched_pace *pace,
                                  const struct sched_pace_targets *targets, uint32_t tokens_max)
 {
-    uint32_t whole = tokens_max / LIMIT_CHUNK_TOKENS_MIN * LIMIT_CHUNK_TOKENS_MIN;
-    if (pace->prompt_token_us <= 0)
-        return whole;
     int64_t share =
         sched_pace_share_us(targets, pace->open_tokens * pace->prompt_token_us, pace->step_us);
-    double tokens = (double)share / pace->prompt_token_us;
-    if (tokens >= whole)
-        return whole;
-    uint32_t chunks = (uint32_t)(tokens / LIMIT_CHUNK_TOKENS_MIN + 0.5);
-    return (chunks > 0 ? chunks : 1) * LIMIT_CHUNK_TOKENS_MIN;
+    return sched_pace_share_tokens(share, pace->prompt_token_us, tokens_max);
 }
 
 uint32_t sched_pace_fill_tokens(const struct sched_pace *pace, uint32_t tokens_if_unknown,

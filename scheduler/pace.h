@@ -1,8 +1,8 @@
 /* pace: decides how much computing time prompts get between the steps of running answers, on one
  * machine or on several machines that take turns on the same cores. A machine has one struct
  * sched_pace on its event loop thread; the simulator has one for each simulated machine. Any thread
- * may call sched_pace_share_us. Pure: no clock and no I/O. The functions choose no requests
- * (scheduler/machine/machine.h does) and measure nothing.
+ * may call sched_pace_share_us and sched_pace_share_tokens. Pure: no clock and no I/O. The functions
+ * choose no requests (scheduler/machine/machine.h does) and measure nothing.
  *
  * A *step* is a batch without prompts, in which running answers get a token each. Between two
  * steps, prompts get a *share* of t microseconds. *Open* prompts are prompts whose last chunk is
@@ -49,6 +49,11 @@ struct sched_pace_targets {
 int64_t sched_pace_share_us(const struct sched_pace_targets *targets, double prompts_us,
                             double steps_us);
 
+/* Returns about as many prompt tokens as a machine computes in a share: whole chunks of
+ * LIMIT_CHUNK_TOKENS_MIN, at least one chunk, at most tokens_max. prompt_token_us = time of a
+ * prompt token; 0 = not known: returns the most. Requires tokens_max >= LIMIT_CHUNK_TOKENS_MIN. */
+uint32_t sched_pace_share_tokens(int64_t share_us, double prompt_token_us, uint32_t tokens_max);
+
 /* Records a batch with `decodes` rows of decodes and prompt_tokens prompt tokens that was computed
  * in batch_us. No effect if batch_us is 0. */
 void sched_pace_batch_add(struct sched_pace *pace, uint32_t decodes, uint32_t prompt_tokens,
@@ -58,10 +63,8 @@ void sched_pace_batch_add(struct sched_pace *pace, uint32_t decodes, uint32_t pr
  * for its next batch, even if no batch begins. */
 void sched_pace_open_add(struct sched_pace *pace, uint64_t tokens, int64_t now_us);
 
-/* Returns the most prompt tokens for a batch that also decodes: about as many as the machine
- * computes in the share of its open prompts, at most tokens_max. Returns tokens_max while the time
- * of a prompt token is not known. The result is rounded to a multiple of LIMIT_CHUNK_TOKENS_MIN,
- * and is not 0. Requires tokens_max >= LIMIT_CHUNK_TOKENS_MIN. */
+/* Returns the most prompt tokens for a batch that also decodes: those of the share of the machine's
+ * open prompts (sched_pace_share_tokens). Requires tokens_max >= LIMIT_CHUNK_TOKENS_MIN. */
 uint32_t sched_pace_mixed_tokens(const struct sched_pace *pace,
                                  const struct sched_pace_targets *targets, uint32_t tokens_max);
 

@@ -11,7 +11,7 @@
  * 1. Prompt machine: the machine of the prompt pool with the fewest pending tokens. With
  *    SCHED_HOMING_DONE, if this machine has prompts, a machine that the prompt pool has lent is
  *    taken instead if it has fewer pending tokens. If the found machine is over a threshold
- *    (prompt_queue_threshold_tokens, prompt_queue_threshold_us), or no machine was found, the
+ *    (prompt_queue_threshold_tokens to prompt_queue_threshold_us), or no machine was found, the
  *    machine of the mixed pool with the fewest pending tokens is taken, unless this machine is over
  *    a threshold.
  * 2. Token machine: the machine of the token pool with the least scheduled KV memory. If this
@@ -104,6 +104,8 @@ struct sched_cluster_options {
     /* A machine with prompts is over this threshold if the request would raise its pending tokens
      * above this number; 0 = no threshold. */
     uint64_t prompt_queue_threshold_tokens;
+    /* The same for machines without a known rate; 0 = no threshold of their own. */
+    uint64_t prompt_queue_threshold_unmeasured;
     /* A machine with prompts and a known rate is over this threshold if its pending tokens take
      * longer than this time; 0 = no threshold. */
     int64_t prompt_queue_threshold_us;

@@ -193,6 +193,12 @@ static bool has_prompts(const struct seek *s, uint32_t i)
                : machine->prompts_pending > 0 || machine->others.prompts > 0;
 }
 
+/* threshold: 0 = none. */
+static bool is_above(uint64_t value, uint64_t threshold)
+{
+    return threshold > 0 && value > threshold;
+}
+
 bool seek_prompt_over_threshold(const struct seek *s, uint32_t i)
 {
     const struct sched_cluster_options *options = &s->sc->options;
@@ -200,11 +206,12 @@ bool seek_prompt_over_threshold(const struct seek *s, uint32_t i)
     if (!s->thresholds || !has_prompts(s, i))
         return false;
     uint64_t tokens = s->sc->ranks[MEASURE_PENDING][i].tokens + s->request->prompt_tokens;
-    return (options->prompt_queue_threshold_tokens > 0 &&
-            tokens > options->prompt_queue_threshold_tokens) ||
-           (options->prompt_queue_threshold_us > 0 && machine->prompt_tokens_per_s > 0 &&
-            (int64_t)cluster_work_us(s->sc, i, MEASURE_PENDING, 0) >
-                options->prompt_queue_threshold_us);
+    if (is_above(tokens, options->prompt_queue_threshold_tokens))
+        return true;
+    if (machine->prompt_tokens_per_s == 0)
+        return is_above(tokens, options->prompt_queue_threshold_unmeasured);
+    return is_above(cluster_work_us(s->sc, i, MEASURE_PENDING, 0),
+                    (uint64_t)options->prompt_queue_threshold_us);
 }
 
 /* Returns how much of the machine's KV memory, in tokens, its requests and this one may fill: what

@@ -13,14 +13,16 @@
  *     P (t + s) / t,
  *
  * where t is the prompts' share between two steps (scheduler/pace.h). An answer of L tokens that
- * runs already waits for these prompts once, so its mean gap between tokens is
+ * runs already waits for these prompts once, and never longer than a share at a time. So its mean
+ * gap between tokens is
  *
- *     s + P / L.
+ *     s + min(P / L, t).
  *
- * Both are taken as parts of their targets TTFT and TBT. A split route lets the prompt machine
- * compute the prompt, which gives the first token, and the token machine the rest of the answer,
- * whose second token waits for the KV, which raises the mean gap of short answers most
- * (SHORT_PART). One machine for both does both. The cost of a route is the largest of these parts;
+ * Both are taken as parts of their targets TTFT and TBT. TTFT counts more (TTFT_WEIGHT), because
+ * further prompts come before the queue is empty, while the share bounds the gaps. A split route
+ * lets the prompt machine compute the prompt, which gives the first token, and the token machine
+ * the rest of the answer, whose second token waits for the KV, which raises the mean gap of short
+ * answers most (SHORT_PART). One machine for both does both. The cost of a route is the largest of these parts;
  * if one is above 1, the cost is 1 plus the sum of what exceeds 1, for the request and for each
  * answer that the request slows down. The cheapest route is taken; the split one counts with a part
  * of its cost (split_favour).
@@ -28,11 +30,14 @@
  * So phases are split while the prompt machine has no queue; a queue that hurts more than a prompt
  * beside answers goes to machines that decode; and where tokens are late, answers stay where their
  * prompt was computed. `bench/bench_surface.py` measures what this is worth. */
+#include "common/limits.h"
 #include "scheduler/cluster/seek.h"
 #include "scheduler/pace.h"
 
-/* See split_favour. Found with 69 simulated cells of bench_surface.py and bench_surface_served.py. */
-#define FAVOUR_SLOPE 0.5
+/* FAVOUR_SLOPE and FAVOUR_LEAST: see split_favour. These and TTFT_WEIGHT were found with the 264
+ * simulated cells of bench_surface.py and bench_surface_served.py. */
+#define TTFT_WEIGHT  1.3
+#define FAVOUR_SLOPE 0.25
 #define FAVOUR_LEAST 0.5
 
 /* Nine of ten answers are longer than this part of the expected length, if lengths are log-normal
@@ -54,6 +59,11 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
+static double smaller(double a, double b)
+{
+    return a < b ? a : b;
+}
+
 /* Returns the expected length of the request's answer. */
 static double answer_tokens(const struct cluster_request *request)
 {
@@ -65,6 +75,15 @@ static uint64_t decodes_of(const struct seek *s, uint32_t i)
 {
     const struct cluster_machine *machine = &s->sc->machines[i];
     return (uint64_t)machine->decodes + machine->others.decodes;
+}
+
+/* Returns the longest time that prompts of the machine compute between two steps. A share has whole
+ * chunks, and may be longer by half a chunk than it should. */
+static double pause_us(const struct sched_cluster *sc, uint32_t i, int64_t share_us)
+{
+    double token_us = US_PER_S / (double)cluster_rate(sc, i, MEASURE_PENDING);
+    uint32_t tokens = sched_pace_share_tokens(share_us, token_us, LIMIT_BATCH_TOKENS);
+    return (tokens + 0.5 * LIMIT_CHUNK_TOKENS_MIN) * token_us;
 }
 
 /* The machine with prompt_tokens and `decodes` (0 or 1) added to its work. */
@@ -80,11 +99,14 @@ static struct times times_with(const struct seek *s, uint32_t i, uint32_t prompt
     double tbt_us = (double)targets->tbt_us;
     double prompts_us = (double)tokens * US_PER_S / (double)cluster_rate(sc, i, MEASURE_PENDING);
     double step_us = all > 0 ? (double)cluster_step_ns(sc, i, all) / NS_PER_US : 0;
-    double share_us = (double)sched_pace_share_us(targets, prompts_us, step_us);
+    int64_t share = sched_pace_share_us(targets, prompts_us, step_us);
+    double share_us = (double)share;
     struct times out = {.answer = step_us / tbt_us};
-    out.ttft = prompts_us * (share_us + step_us) / share_us / (double)targets->ttft_us;
+    out.ttft =
+        TTFT_WEIGHT * prompts_us * (share_us + step_us) / share_us / (double)targets->ttft_us;
+    double wait_us = smaller(prompts_us / answer_tokens(s->request), pause_us(sc, i, share));
     if (decodes_of(s, i) > 0)
-        out.answers = out.answer + prompts_us / answer_tokens(s->request) / tbt_us;
+        out.answers = out.answer + wait_us / tbt_us;
     return out;
 }
 

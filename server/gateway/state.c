@@ -4,6 +4,7 @@
 #include "server/gateway/internal.h"
 #include "transport/message_tier.h"
 
+#include <inttypes.h>
 #include <string.h>
 #include <time.h>
 
@@ -99,12 +100,14 @@ static void speed_add(struct text *out, const struct gateway *g, const struct fl
 static void automatic_add(struct text *out, const struct gateway *g)
 {
     struct sched_cluster_options options = gateway_sched_options(g, g->current);
-    text_format_add(out,
-                    ",\"automatic\":{\"placement\":\"%s\",\"prompt_queue_threshold_ms\":%lld"
-                    ",\"machine_pending_ms\":%lld}",
-                    g->options.config->scheduler.placement,
-                    (long long)options.prompt_queue_threshold_us / 1000,
-                    (long long)options.machine_us_max / 1000);
+    text_format_add(
+        out,
+        ",\"automatic\":{\"placement\":\"%s\",\"prompt_queue_threshold_tokens\":%" PRIu64
+        ",\"prompt_queue_threshold_ms\":%lld"
+        ",\"machine_pending_ms\":%lld}",
+        g->options.config->scheduler.placement, options.prompt_queue_threshold_tokens,
+        (long long)options.prompt_queue_threshold_us / 1000,
+        (long long)options.machine_us_max / 1000);
 }
 
 static void machine_add(struct text *out, const struct gateway *g, const struct fleet_machine *m)

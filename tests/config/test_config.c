@@ -34,7 +34,7 @@ static void test_default(void)
           config.scheduler.mixed_prompt_tokens == CONFIG_AUTO);
     CHECK(config.scheduler.batch_sequences_max == 256 &&
           config.scheduler.queue_requests_max == 1024);
-    CHECK(config.scheduler.prompt_queue_threshold_tokens == 8192);
+    CHECK(config.scheduler.prompt_queue_threshold_tokens == CONFIG_AUTO);
     CHECK(config.scheduler.context_tokens_max == 0 && config.kv.block_tokens == 16);
     CHECK(config.kv.memory_bytes == 512u << 20 &&
           config.kv.layerwise_threshold_tokens == CONFIG_AUTO);

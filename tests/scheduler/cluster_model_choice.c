@@ -176,10 +176,12 @@ static bool prompt_over(const struct model_search *l, uint32_t p)
 {
     const struct sched_cluster_options *options = &l->m->options;
     uint64_t tokens = options->prompt_queue_threshold_tokens;
+    uint64_t unmeasured = options->prompt_queue_threshold_unmeasured;
+    uint64_t queued = model_rank(l->m, p, PENDING) + l->r->prompt_tokens;
     int64_t us = options->prompt_queue_threshold_us;
     return l->thresholds && has_prompts(l, p) &&
-           ((tokens > 0 && model_rank(l->m, p, PENDING) + l->r->prompt_tokens > tokens) ||
-            (us > 0 && work_us(l, p, 0) > us));
+           ((tokens > 0 && queued > tokens) || (us > 0 && work_us(l, p, 0) > us) ||
+            (unmeasured > 0 && l->m->machines[p].prompt_rate == 0 && queued > unmeasured));
 }
 
 /* The machine keeps memory for its answers, and for prompts that are decoded elsewhere if it is

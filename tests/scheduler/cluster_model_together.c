@@ -3,6 +3,8 @@
 #include "scheduler/pace.h"
 #include "tests/scheduler/cluster_model_choice.h"
 
+#include <math.h>
+
 #define NONE SCHED_NO_MACHINE
 
 struct figures {
@@ -83,10 +85,16 @@ static struct figures figures(const struct model_search *l, uint32_t i, bool pro
     double share_us =
         (double)sched_pace_share_us(&m->options.one_machine_targets, prompts_us, step_us);
     struct figures f = {.fresh = step_us / tbt_us};
-    f.ttft = prompts_us * (share_us + step_us) / share_us /
+    /* TTFT counts 1.3 times. */
+    f.ttft = 1.3 * prompts_us * (share_us + step_us) / share_us /
              (double)m->options.one_machine_targets.ttft_us;
+    /* Between two steps come whole chunks of 16 prompt tokens, and up to half of one more. */
+    double token_us = 1e6 / prompt_rate(m, i);
+    double chunks = floor(share_us / token_us / 16 + 0.5);
+    chunks = fmin(fmax(chunks, 1), 256);
+    double wait_us = fmin(prompts_us / answer_length(l), (16 * chunks + 8) * token_us);
     if (running(l, i) > 0)
-        f.running = f.fresh + prompts_us / answer_length(l) / tbt_us;
+        f.running = f.fresh + wait_us / tbt_us;
     return f;
 }
 
@@ -166,10 +174,11 @@ void model_choose_together(const struct model_search *l, struct model_route *c)
                 best = i;
         candidates[2 + pool] = best;
     }
-    /* One machine must be cheaper by half of the part that one decode step takes of the target. */
+    /* One machine must be cheaper by a quarter of the part that one decode step takes of the
+     * target. */
     double step_us =
         (double)step_ns(m, decodes ? split.token_machine : split.prompt_machine, 1) / 1e3;
-    double part = 1 - 0.5 * step_us / (double)m->options.one_machine_targets.tbt_us;
+    double part = 1 - 0.25 * step_us / (double)m->options.one_machine_targets.tbt_us;
     double least = (part < 0.5 ? 0.5 : part) * cost(l, split.prompt_machine, split.token_machine);
     for (int k = 0; k < 2 + POOL_COUNT; k++) {
         uint32_t i = candidates[k];

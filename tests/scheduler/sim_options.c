@@ -22,6 +22,7 @@ struct sched_cluster_options sim_options_draw(uint32_t (*draw)(uint32_t below))
         .cover_after_us = draw(20000),
         .machine_kv_multiple = 1 + draw(3),
         .prompt_queue_threshold_tokens = draw(2) == 0 ? 0 : 50 + draw(300),
+        .prompt_queue_threshold_unmeasured = draw(2) == 0 ? 0 : 50 + draw(300),
         .token_memory_threshold = draw(2) == 0,
         .growth_reserve_percent = draw(2) == 0 ? 0 : draw(30),
         .growth_reserve_tokens = draw(2) == 0 ? 0 : draw(20),

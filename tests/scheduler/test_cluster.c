@@ -215,6 +215,7 @@ static struct sched_cluster_options options_draw(void)
         .one_machine_targets.tbt_us = 1 + draw(100000),
         .compare_time = draw(2) == 0,
         .prompt_queue_threshold_us = draw(3) == 0 ? draw(1000000) : 0,
+        .prompt_queue_threshold_unmeasured = draw(2) == 0 ? 0 : draw(200),
         .stay_tokens = draw(2) == 0 ? 0 : draw(100),
         .ttft_us_max = draw(5) == 0 ? draw(1000000) : 0,
     };

@@ -40,6 +40,7 @@ static void test_cluster_plain(void)
     CHECK(o.one_machine_targets.ttft_us == config.slo.ttft_ms * 1000ll);
     CHECK(o.one_machine_targets.tbt_us == config.slo.tbt_ms * 1000ll);
     CHECK(o.prompt_queue_threshold_us == 0); /* The comparison needs no threshold. */
+    CHECK(o.prompt_queue_threshold_tokens == 0 && o.prompt_queue_threshold_unmeasured == 8192);
     CHECK(o.machine_us_max == config.slo.ttft_ms * 1000ll);
     CHECK(o.queue_us_max == 60000000);
     CHECK(o.machine_tokens_unmeasured == 2 * config.scheduler.prompt_batch_tokens);
@@ -53,6 +54,14 @@ static void test_cluster_plain(void)
     snprintf(config.scheduler.placement, sizeof(config.scheduler.placement), "split");
     o = sched_cluster_options_make(&config, &facts);
     CHECK(!o.one_machine_routes && o.prompt_queue_threshold_us == 7000);
+    config.scheduler.prompt_queue_threshold_ms = 0;
+    o = sched_cluster_options_make(&config, &facts);
+    CHECK(o.prompt_queue_threshold_tokens == 8192 && o.prompt_queue_threshold_unmeasured == 0);
+    config.scheduler.prompt_queue_threshold_tokens = 77;
+    config.scheduler.prompt_queue_threshold_ms = 7;
+    o = sched_cluster_options_make(&config, &facts);
+    CHECK(o.prompt_queue_threshold_tokens == 77 && o.prompt_queue_threshold_unmeasured == 0);
+    config.scheduler.prompt_queue_threshold_tokens = CONFIG_AUTO;
     config.scheduler.prompt_queue_threshold_ms = CONFIG_AUTO;
     o = sched_cluster_options_make(&config, &facts);
     CHECK(o.prompt_queue_threshold_us == config.slo.ttft_ms * 500ll);

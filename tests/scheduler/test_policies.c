@@ -424,6 +424,16 @@ static void together_open(uint32_t answers)
     }
 }
 
+/* The token machines now decode a batch in `ms`. */
+static void token_steps_tell(uint32_t ms)
+{
+    for (uint32_t i = 2; i < MACHINES; i++)
+        tell((struct sched_event){.kind = SCHED_MACHINE_RATES,
+                                  .machine = i,
+                                  .prompt_tokens_per_s = 1000,
+                                  .step = {.fixed_ns = ms * 1000000}});
+}
+
 /* Routes a request; stores its token machine in decoded_by. */
 static void begin(uint32_t id, uint32_t prompt, uint32_t output)
 {
@@ -454,18 +464,27 @@ static void test_together(void)
         CHECK(routed_to < 2 && decoded_by >= 2);
         begin(21, 400, 100);
         CHECK(routed_to < 2 && decoded_by >= 2);
-        /* Both prompt machines have a queue of 0.4 s of 1 s. On an idle token machine the prompt
-         * costs its own 0.3, and the decode step 10 of 50 ms: 0.5 of the targets, not 0.7. */
+        /* Both prompt machines have a queue of 0.4 s of 1 s. On a token machine without prompts,
+         * the prompt has its own 0.3 s and the steps beside it: 0.5 s, not 0.7. */
         begin(22, 300, 100);
         CHECK(routed_to >= 2 && decoded_by == routed_to);
-        /* A short prompt has 0.41 or 0.21: it is computed on a token machine without prompts. */
+        /* So does a short prompt. */
         uint32_t busy = routed_to;
         begin(23, 10, 100);
         CHECK(routed_to >= 2 && decoded_by == routed_to && routed_to != busy);
         sched_cluster_close(sc);
     }
-    /* Answers that would be late by the prompt beside them are left alone: 10 ms + 300 ms / 5. */
+    /* Beside a prompt of 0.3 s, even answers of 5 tokens wait only 15 ms between two steps (24 ms
+     * in whole chunks): 34 of 50 ms. */
     together_open(16);
+    begin(20, 300, 5);
+    begin(21, 300, 5);
+    begin(22, 300, 5);
+    CHECK(routed_to >= 2 && decoded_by == routed_to);
+    sched_cluster_close(sc);
+    /* Answers that would be late by the prompt beside them are left alone: 30 ms + 24 ms. */
+    together_open(16);
+    token_steps_tell(30);
     begin(20, 300, 5);
     begin(21, 300, 5);
     begin(22, 300, 5);
@@ -473,11 +492,7 @@ static void test_together(void)
     sched_cluster_close(sc);
     /* Token machines that are late: the answer stays where its prompt is computed. */
     together_open(16);
-    for (uint32_t i = 2; i < MACHINES; i++)
-        tell((struct sched_event){.kind = SCHED_MACHINE_RATES,
-                                  .machine = i,
-                                  .prompt_tokens_per_s = 1000,
-                                  .step = {.fixed_ns = 60000000}});
+    token_steps_tell(60);
     begin(20, 100, 100);
     CHECK(routed_to < 2 && decoded_by == routed_to);
     sched_cluster_close(sc);

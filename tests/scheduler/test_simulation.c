@@ -772,7 +772,7 @@ static void run(void)
 }
 
 /* Seeds with prompts of two machines that wait for each other, because the pools have changed. */
-static const uint64_t known[] = {80, 130};
+static const uint64_t known[] = {11, 15};
 
 int main(int argc, char **argv)
 {
