@@ -3,7 +3,6 @@
 #include "server/http/completion_internal.h"
 
 #include "common/pooling.h"
-#include "server/http/form.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -78,14 +77,11 @@ void choice_prompt_count(struct choice *choice, uint32_t cached)
 static const char *finish_name(const struct completion *c)
 {
     static const char *const names[] = {"left", "stop", "length"};
-    const struct choice *first = c->choices;
     if (c->error.status != 0)
         return "error";
     if (!c->finished)
         return "left";
-    /* A form of another API keeps the calls itself. */
-    const bool calls = first->call_count > 0 || (c->form != NULL && c->form->call_count > 0);
-    return first->finish == CHOICE_STOP && calls ? "tool_calls" : names[first->finish];
+    return choice_ended_with_calls(c->choices) ? "tool_calls" : names[c->choices->finish];
 }
 
 /* Ends the answer in the ledger, before the client can see its end. An answer for which nothing was

@@ -164,6 +164,8 @@ void choice_parts_done(struct choice *choice); /* Frees the parser, the reasonin
 /* Adds text to the answer's content or, if there is a parser, to the parts that the parser finds.
  */
 void choice_text_add(struct choice *choice, const char *text, size_t bytes);
+/* Returns true if an end token or a stop string ended the answer, and the answer has calls. */
+bool choice_ended_with_calls(const struct choice *choice);
 /* Returns true if the text of this control token must be given to the parser. */
 bool choice_needs_token(const struct choice *choice, uint32_t id);
 /* Appends the JSON fields of an answer's parts. for_event true = for an event's `delta`: the

@@ -2,6 +2,8 @@
  * calls), which are kept in the choice and written as the fields of a message. */
 #include "server/http/completion_internal.h"
 
+#include "server/http/form.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,6 +106,13 @@ void choice_text_add(struct choice *choice, const char *text, size_t bytes)
         answer_parser_feed(choice->parser, text, bytes);
     else
         part_take(choice, ANSWER_PART_CONTENT, text, bytes);
+}
+
+bool choice_ended_with_calls(const struct choice *choice)
+{
+    const struct completion_form *form = choice->completion->form;
+    const uint32_t calls = form != NULL ? form->call_count : choice->call_count;
+    return choice->finish == CHOICE_STOP && calls > 0;
 }
 
 bool choice_needs_token(const struct choice *choice, uint32_t id)

@@ -230,9 +230,9 @@ static void write_stop_reason(struct text *out, const struct choice *choice)
 static void write_finish_and_ids(struct text *out, const struct choice *choice)
 {
     static const char *const names[] = {"null", "\"stop\"", "\"length\""};
-    bool calls = choice->finish == CHOICE_STOP && choice->call_count > 0;
     text_string_add(out, ",\"finish_reason\":");
-    text_string_add(out, calls ? "\"tool_calls\"" : names[choice->finish]);
+    text_string_add(out,
+                    choice_ended_with_calls(choice) ? "\"tool_calls\"" : names[choice->finish]);
     if (choice->finish != CHOICE_RUNNING)
         write_stop_reason(out, choice);
     if (!choice->completion->request.return_token_ids)

@@ -69,10 +69,10 @@ static void write_stop(struct text *out, const struct completion *c, bool done)
     const struct choice *choice = &c->choices[0];
     const struct stop_strings *stops = &c->request.stops;
     const bool stopped = choice->stop_string != STOP_NONE;
-    const char *reason = choice->finish == CHOICE_LENGTH ? "max_tokens"
-                         : stopped                       ? "stop_sequence"
-                         : c->form->call_count > 0       ? "tool_use"
-                                                         : "end_turn";
+    const char *reason = choice->finish == CHOICE_LENGTH   ? "max_tokens"
+                         : stopped                         ? "stop_sequence"
+                         : choice_ended_with_calls(choice) ? "tool_use"
+                                                           : "end_turn";
     if (!done) {
         text_string_add(out, "\"stop_reason\":null,\"stop_sequence\":null");
         return;
