@@ -110,7 +110,8 @@ struct model_hyper {
     float norm_epsilon;
     /* true: RoPE rotates the dimensions i and i + rope_dim/2 together. false: 2i and 2i + 1. */
     bool rope_neox;
-    /* Dimensions of a head that are rotated; for MODEL_ROPE_PROPORTIONAL, head_dim. */
+    /* Dimensions of a head that are rotated: with latent attention latent.rotated, otherwise with
+     * MODEL_ROPE_PROPORTIONAL head_dim. */
     uint32_t rope_dim;
     float rope_freq_base;
     float rope_freq_scale; /* Factor of the frequencies, except in layers with local_freq_base. */

@@ -63,9 +63,9 @@ enum status hyper_read_experts(const struct hyper_reader *r, bool experts_allowe
                                struct model_hyper *h);
 /* Reads head_count, `latent`, kv_head_count and head_dim of a model with latent attention. */
 enum status hyper_read_latent(const struct hyper_reader *r, struct model_hyper *h);
-/* For a model with latent attention, sets rope_dim and rope_neox. With YaRN and mscale_all_dim,
- * also multiplies attention_scale by the square of YaRN's factor for scores. Does nothing for other
- * models. Requires `latent`, rope_scaling and attention_scale. */
+/* For a model with latent attention, sets rope_neox. With YaRN and mscale_all_dim, also multiplies
+ * attention_scale by the square of YaRN's factor for scores. Does nothing for other models.
+ * Requires `latent`, rope_scaling and attention_scale. */
 enum status hyper_finish_latent(const struct hyper_reader *r, struct model_hyper *h);
 /* Reads `window`, local_freq_base and layer_bits. Requires layer_count, rope_freq_base, zeros in
  * `window` and layer_bits, and the family's default of local_freq_base. */

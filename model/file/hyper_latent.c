@@ -85,7 +85,6 @@ enum status hyper_finish_latent(const struct hyper_reader *r, struct model_hyper
     bool pairs = true;
     if (h->latent.rank == 0)
         return ST_OK;
-    h->rope_dim = h->latent.rotated;
     enum status status = key_bool(r->file, KEY_LATENT_PAIRS, &pairs, r->error);
     if (status != ST_OK && status != ST_NOT_FOUND)
         return status;

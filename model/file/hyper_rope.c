@@ -139,8 +139,7 @@ static enum status check_lists(const struct hyper_reader *r, const struct model_
 {
     static const enum model_key keys[] = {KEY_ROPE_LONG, KEY_ROPE_SHORT};
     float values[HYPER_HEAD_DIM_MAX / 2];
-    /* With latent attention, hyper_finish_latent will set rope_dim to this. */
-    const uint32_t dim = h->latent.rank != 0 ? h->latent.rotated : h->rope_dim;
+    const uint32_t dim = h->rope_dim;
     if (dim > HYPER_HEAD_DIM_MAX)
         return error_set(r->error, ST_UNSUPPORTED,
                          "LongRoPE rotates %" PRIu32 " dimensions, at most %d are supported", dim,
@@ -198,7 +197,8 @@ static enum status read_proportional(const struct hyper_reader *r, struct model_
 {
     h->rope_scaling.kind = MODEL_ROPE_PROPORTIONAL;
     h->rope_scaling.pairs = h->rope_dim / 2;
-    h->rope_dim = h->head_dim;
+    if (h->latent.rank == 0)
+        h->rope_dim = h->head_dim;
     return read_factor(r, h);
 }
 
@@ -244,6 +244,10 @@ static enum status read_scaling(const struct hyper_reader *r, const struct famil
 static enum status read_dim(const struct hyper_reader *r, const struct family *family,
                             struct model_hyper *h)
 {
+    if (h->latent.rank != 0) { /* hyper_read_latent has read and checked the number. */
+        h->rope_dim = h->latent.rotated;
+        return ST_OK;
+    }
     float share = family->rope_share > 0 ? family->rope_share : 1.0f;
     enum status status = hyper_read_f32_positive(r, KEY_ROPE_SHARE, false, &share);
     if (status != ST_OK)

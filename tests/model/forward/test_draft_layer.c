@@ -227,6 +227,12 @@ int main(void)
     s.type = COMPUTE_Q8_0;
     s.end_type = COMPUTE_BF16;
     check_model("Q8_0 and BF16", &s);
+    s = synthetic_latent();
+    s.draft_layers = 1;
+    s.latent_rank = 32;
+    s.rope_dim = 64; /* More than (rank + rotated) / 2. */
+    s.head_dim = 96;
+    check_model("a large rotated part", &s);
     check_missing();
     check_blocks();
     return 0;
