@@ -109,12 +109,15 @@ static enum status rows_read(struct replay_comparison *times, struct csv *csv, s
     return status;
 }
 
-static enum status csv_read(struct replay_comparison *times, struct error *error)
+/* empty_lines: how many lines before the file's position were read. Closes the file. */
+static enum status csv_read(struct replay_comparison *times, FILE *file, uint64_t empty_lines,
+                            struct error *error)
 {
     struct csv csv;
-    enum status status = csv_open(&csv, times->path, error);
+    enum status status = csv_open_file(&csv, file, times->path, error);
     if (status != ST_OK)
         return status;
+    csv.line += empty_lines;
     status = rows_read(times, &csv, error);
     csv_close(&csv);
     return status;
@@ -122,11 +125,11 @@ static enum status csv_read(struct replay_comparison *times, struct error *error
 
 /* Reads {"ttft_s":{"p50":…}} of simulate, or {"summary":{"ttft_ms":{…}}} of replay, where TBT is
  * the distribution of gaps. */
-static enum status summary_read(struct replay_comparison *times, struct error *error)
+static enum status summary_read(struct replay_comparison *times, FILE *file, struct error *error)
 {
     json_error_t why;
     errno = 0;
-    json_t *root = json_load_file(times->path, 0, &why);
+    json_t *root = json_loadf(file, 0, &why);
     if (root == NULL && errno == ENOMEM)
         return error_set(error, ST_NO_MEMORY, "%s: out of memory", times->path);
     json_t *summary = json_object_get(root, "summary");
@@ -153,31 +156,37 @@ static enum status summary_read(struct replay_comparison *times, struct error *e
     return status;
 }
 
-static bool begins_as_json(FILE *file)
+/* Reads rows or a summary, and closes the file. A pipe cannot be opened again, so only white space
+ * is read to tell which of the two the file has. */
+static enum status file_read(struct replay_comparison *times, FILE *file, bool rows_required,
+                             struct error *error)
 {
+    uint64_t empty_lines = 0;
     int c = getc(file);
-    while (c != EOF && isspace(c))
-        c = getc(file);
-    return c == '{';
+    for (; c != EOF && isspace(c); c = getc(file))
+        empty_lines += c == '\n';
+    ungetc(c, file);
+    if (c != '{')
+        return csv_read(times, file, empty_lines, error);
+    enum status status =
+        rows_required
+            ? error_set(error, ST_INVALID, "%s: a summary: want a CSV row per request", times->path)
+            : summary_read(times, file, error);
+    fclose(file);
+    return status;
 }
 
 enum status replay_comparison_open(const char *path, bool rows_required,
                                    struct replay_comparison **times_out, struct error *error)
 {
-    FILE *file = fopen(path, "re");
-    if (file == NULL)
-        return error_set(error, ST_IO, "%s: %s", path, strerror(errno));
-    bool json = begins_as_json(file);
-    fclose(file);
-    if (json && rows_required)
-        return error_set(error, ST_INVALID, "%s: a summary: want a CSV row per request", path);
     struct replay_comparison *times = calloc(1, sizeof(*times));
     if (times == NULL)
         return error_set(error, ST_NO_MEMORY, "%s: out of memory", path);
     times->path = strdup(path);
+    FILE *file = times->path != NULL ? fopen(path, "re") : NULL;
     enum status status = times->path == NULL ? error_set(error, ST_NO_MEMORY, "out of memory")
-                         : json              ? summary_read(times, error)
-                                             : csv_read(times, error);
+                         : file == NULL ? error_set(error, ST_IO, "%s: %s", path, strerror(errno))
+                                        : file_read(times, file, rows_required, error);
     if (status != ST_OK) {
         replay_comparison_close(times);
         return status;

@@ -38,10 +38,16 @@ static bool line_read(struct csv *csv)
 enum status csv_open(struct csv *csv, const char *path, struct error *error)
 {
     bool input = strcmp(path, "-") == 0;
-    *csv = (struct csv){.file = input ? stdin : fopen(path, "r")};
-    snprintf(csv->path, sizeof(csv->path), "%s", input ? "standard input" : path);
-    if (csv->file == NULL)
-        return error_set(error, ST_IO, "%s: %s", csv->path, strerror(errno));
+    FILE *file = input ? stdin : fopen(path, "r");
+    if (file == NULL)
+        return error_set(error, ST_IO, "%s: %s", path, strerror(errno));
+    return csv_open_file(csv, file, input ? "standard input" : path, error);
+}
+
+enum status csv_open_file(struct csv *csv, FILE *file, const char *path, struct error *error)
+{
+    *csv = (struct csv){.file = file};
+    snprintf(csv->path, sizeof(csv->path), "%s", path);
     if (!line_read(csv)) {
         bool broken = ferror(csv->file) != 0; /* Such as a folder. */
         csv_close(csv);

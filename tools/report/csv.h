@@ -31,6 +31,9 @@ struct csv {
 /* Opens the file and reads its header. "-" is standard input. ST_IO: the file cannot be read.
  * ST_INVALID: the file has no header. ST_NO_MEMORY. After an error nothing is open. */
 enum status csv_open(struct csv *csv, const char *path, struct error *error);
+/* As csv_open, for an open file, which is read from its position on. Takes ownership of `file`; an
+ * error closes it. path: the file's name in errors. */
+enum status csv_open_file(struct csv *csv, FILE *file, const char *path, struct error *error);
 void csv_close(struct csv *csv);
 
 /* Finds the column with this name. ST_NOT_FOUND: no such column; `error` may be NULL. */

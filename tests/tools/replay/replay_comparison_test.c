@@ -132,7 +132,48 @@ static void test_files(void)
             ":2: request_id = \"1e300\": want a whole number");
     refused("request_id,ttft_s,tbt_s,e2e_s\n1,1,1,1\n2,-1,1,1\n",
             ":3: ttft_s = \"-1\": want seconds, 0 or more");
+    refused("\n\nrequest_id,ttft_s,tbt_s,e2e_s\n1,1,1,x\n", ":4: e2e_s = \"x\"");
     refused("", "empty");
+}
+
+/* Writes `count` times a text into a pipe, and opens the pipe as the other run's times. */
+static struct replay_comparison *open_pipe(const char *before, const char *text, uint32_t count)
+{
+    struct replay_comparison *times = NULL;
+    struct error error = {0};
+    int ends[2];
+    char name[32];
+    CHECK(pipe(ends) == 0);
+    CHECK(dprintf(ends[1], "%s", before) == (int)strlen(before));
+    for (uint32_t i = 0; i < count; i++)
+        CHECK(dprintf(ends[1], "%s", text) == (int)strlen(text));
+    CHECK(close(ends[1]) == 0);
+    snprintf(name, sizeof(name), "/dev/fd/%d", ends[0]);
+    CHECKF(replay_comparison_open(name, false, &times, &error) == ST_OK, "%s", error.text);
+    CHECK(close(ends[0]) == 0);
+    return times;
+}
+
+/* A file is read once: the first and the last row of a pipe arrive, and a whole summary. */
+static void test_pipe(void)
+{
+    static const char summary[] =
+        "\n {\"ttft_s\":{\"p50\":0.5},\"tbt_s\":{\"p50\":0.1},\"e2e_s\":{\"p50\":1}}\n";
+    static const char columns[] = "\nrequest_id,ttft_s,tbt_s,e2e_s\n1,1,1,1\n";
+    /* The rows are more than one buffer of stdio, and less than a pipe holds. */
+    struct replay_comparison *rows = open_pipe(columns, "2,1,1,1\n", 2000),
+                             *percentiles = open_pipe(summary, "", 0);
+    for (uint64_t id = 1; id <= 2; id++)
+        CHECK(replay_comparison_add(rows, id, (double[]){1000, 100, 2000}, true) == ST_OK);
+    json_t *root = replay_comparison_json_errors(rows);
+    CHECK(json_integer_value(json_object_get(root, "joined")) == 2);
+    json_decref(root);
+    CHECK(replay_comparison_add(percentiles, 5, (double[]){1000, 100, 2000}, true) == ST_OK);
+    root = replay_comparison_json_errors(percentiles);
+    CHECK(near(number_at(root, "ttft", "P50", "predicted_ms"), 500));
+    json_decref(root);
+    replay_comparison_close(rows);
+    replay_comparison_close(percentiles);
 }
 
 /* A summary for which memory runs out is not called a wrong file. */
@@ -177,6 +218,7 @@ int main(void)
     test_joined();
     test_nothing_measured();
     test_files();
+    test_pipe();
     test_no_memory();
     test_samples();
     unlink(path);
