@@ -114,19 +114,18 @@ static enum status run(struct bench *bench, struct error *error)
 /* Gets the first model name that the server lists. */
 static enum status model_ask(struct bench *bench, char **name_out, struct error *error)
 {
-    char *answer;
-    enum status status = replay_client_ask(bench->client, "/v1/models", NULL, &answer, error);
+    json_t *root;
+    enum status status = replay_client_ask(bench->client, "/v1/models", NULL, &root, error);
     if (status != ST_OK)
         return status;
-    json_t *root = json_loads(answer, 0, NULL);
-    free(answer);
     const char *id =
         json_string_value(json_object_get(json_array_get(json_object_get(root, "data"), 0), "id"));
-    *name_out = id != NULL ? strdup(id) : NULL;
+    const bool is_listed = id != NULL;
+    *name_out = is_listed ? strdup(id) : NULL;
     json_decref(root);
-    return *name_out != NULL
-               ? ST_OK
-               : error_set(error, ST_INVALID, "%s/v1/models lists no model", bench->options.url);
+    if (!is_listed)
+        return error_set(error, ST_INVALID, "%s/v1/models lists no model", bench->options.url);
+    return *name_out != NULL ? ST_OK : error_set(error, ST_NO_MEMORY, "out of memory");
 }
 
 static enum status bench_open(struct bench *bench, struct error *error)

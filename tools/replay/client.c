@@ -9,7 +9,6 @@
 
 #include <curl/curl.h>
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -374,7 +373,7 @@ void replay_client_interrupt(struct replay_client *client)
 }
 
 enum status replay_client_ask(struct replay_client *client, const char *path, const char *body,
-                              char **answer_out, struct error *error)
+                              json_t **answer_out, struct error *error)
 {
     char url[1024];
     struct text answer = {0};
@@ -396,15 +395,18 @@ enum status replay_client_ask(struct replay_client *client, const char *path, co
     curl_easy_cleanup(easy);
 
     const bool empty = answer.bytes == 0;
-    text_add(&answer, "", 1); /* Ends the string. */
-    if (code == CURLE_OK && http_status == 200 && !empty && !answer.broken) {
-        *answer_out = answer.data;
-        return ST_OK;
-    }
-    const bool short_of_memory = answer.broken || code == CURLE_OUT_OF_MEMORY;
+    const bool good = code == CURLE_OK && http_status == 200 && !empty && !answer.broken;
+    errno = 0;
+    json_t *root = good ? json_loadb(answer.data, answer.bytes, 0, NULL) : NULL;
+    const bool short_of_memory =
+        answer.broken || code == CURLE_OUT_OF_MEMORY || (good && root == NULL && errno == ENOMEM);
     text_done(&answer);
     if (short_of_memory)
         return error_set(error, ST_NO_MEMORY, "%s: out of memory", url);
+    if (good) {
+        *answer_out = root;
+        return ST_OK;
+    }
     if (code != CURLE_OK)
         return error_set(error, ST_UNREACHABLE, "%s: %s", url, curl_easy_strerror(code));
     if (http_status == 200 && empty)

@@ -12,6 +12,7 @@
 #include "common/status.h"
 #include "tools/replay/prompt.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -85,13 +86,13 @@ enum status replay_client_open(const struct replay_client_options *options,
 void replay_client_close(struct replay_client *client);
 
 /* Sends a request to the path below the base URL, and blocks until the whole answer has arrived, at
- * most ten seconds. body: JSON for a POST; NULL = GET. The caller frees the answer. Errors name the
- * URL. ST_UNREACHABLE: no whole answer arrived in time, or the answer is larger than 1 MiB.
+ * most ten seconds. body: JSON for a POST; NULL = GET. *answer_out: the answer, which the caller
+ * releases with json_decref; NULL = the answer is not JSON. Errors name the URL. ST_UNREACHABLE: no whole answer arrived in time, or the answer is larger than 1 MiB.
  * ST_NOT_FOUND: HTTP 404 or 405. ST_NO_RESOURCE: HTTP 429 or 503. ST_IO: any other status that is
  * not 200, or an empty answer. ST_TOO_LARGE: the URL has more than 1023 bytes. ST_NO_MEMORY: memory
  * runs out. */
 enum status replay_client_ask(struct replay_client *client, const char *path, const char *body,
-                              char **answer_out, struct error *error);
+                              json_t **answer_out, struct error *error);
 
 /* Sends a request now. due_us: due time, for the result. Takes ownership of the body (allocated
  * with malloc), also on errors. ST_NO_MEMORY: memory runs out, and on_result is not called. */

@@ -4,7 +4,6 @@
 
 #include "common/text.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,33 +19,18 @@ struct asking {
     struct replay_prompt *words;
 };
 
-/* Parses and frees an answer. *root_out: the answer as JSON; NULL = not JSON. */
-static enum status answer_parse(char *answer, json_t **root_out, struct error *error)
-{
-    errno = 0;
-    json_t *root = json_loads(answer, 0, NULL);
-    const bool short_of_memory = root == NULL && errno == ENOMEM;
-    free(answer);
-    if (short_of_memory)
-        return error_set(error, ST_NO_MEMORY, "out of memory");
-    *root_out = root;
-    return ST_OK;
-}
-
 /* Sends a POST of `body` and takes ownership of it; NULL = memory ran out when it was made.
  * *answer_out: the answer as JSON; NULL = not JSON. */
 static enum status post(const struct asking *asking, const char *path, json_t *body,
                         json_t **answer_out, struct error *error)
 {
-    char *text = json_dumps(body, 0), *answer;
+    char *text = json_dumps(body, 0);
     json_decref(body);
     if (text == NULL)
         return error_set(error, ST_NO_MEMORY, "out of memory");
-    enum status status = replay_client_ask(asking->client, path, text, &answer, error);
+    enum status status = replay_client_ask(asking->client, path, text, answer_out, error);
     free(text);
-    if (status != ST_OK)
-        return status;
-    return answer_parse(answer, answer_out, error);
+    return status;
 }
 
 /* Gets the model's name and context from /v1/models, unless the options give them. */
@@ -54,14 +38,11 @@ static enum status model_ask(const struct asking *asking, struct error *error)
 {
     const struct replay_options *options = asking->options;
     struct replay_server *server = asking->server;
-    char *answer;
-    json_t *root = NULL;
+    json_t *root;
     if (options->model != NULL &&
         text_utf8_check(options->model, strlen(options->model)) < strlen(options->model))
         return error_set(error, ST_INVALID, "--model: not UTF-8");
-    enum status status = replay_client_ask(asking->client, "/v1/models", NULL, &answer, error);
-    if (status == ST_OK)
-        status = answer_parse(answer, &root, error);
+    enum status status = replay_client_ask(asking->client, "/v1/models", NULL, &root, error);
     if (status != ST_OK)
         return status;
     json_t *entry = json_array_get(json_object_get(root, "data"), 0);
