@@ -1,6 +1,7 @@
 /* replay_report: see the header. */
 #include "tools/replay/report.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdbool.h>
@@ -23,6 +24,7 @@ struct replay_report {
     struct example examples[REPLAY_FAILURE_COUNT];
     bool wrote_row;
     bool short_of_memory; /* Samples were lost; the report says so. */
+    bool json_incomplete; /* Memory ran out for an object or a member of the JSON. */
 };
 
 static double ms(int64_t us)
@@ -56,17 +58,20 @@ static bool counts_wrong(const struct replay_result *result)
                                  result->completion_tokens != result->wanted_completion_tokens);
 }
 
-/* Writes an object as one line of JSON. Takes ownership of `object`. */
-static void json_line(FILE *file, const char *before, json_t *object)
+/* Writes an object as one line of JSON. Takes ownership of `object`; NULL = it could not be made.
+ * errno: 0 before the object was made, so that ENOMEM says whether memory ran out since. */
+static void json_line(struct replay_report *report, const char *before, json_t *object)
 {
     char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(10));
+    report->json_incomplete |= errno == ENOMEM;
     json_decref(object);
-    fprintf(file, "%s%s", before, text != NULL ? text : "null");
+    fprintf(report->options.json, "%s%s", before, text != NULL ? text : "null");
     free(text);
 }
 
 static void row_write(struct replay_report *report, const struct replay_result *result)
 {
+    errno = 0;
     json_t *row = json_pack(
         "{s:I, s:I, s:s, s:f, s:i, s:i, s:i, s:i, s:i}", "id", (json_int_t)result->id, "line",
         (json_int_t)result->line, "status",
@@ -90,7 +95,7 @@ static void row_write(struct replay_report *report, const struct replay_result *
         json_object_set_new(row, "http_status", json_integer(result->http_status));
         json_object_set_new(row, "message", json_string(result->message));
     }
-    json_line(report->options.json, report->wrote_row ? ",\n" : "\n", row);
+    json_line(report, report->wrote_row ? ",\n" : "\n", row);
     report->wrote_row = true;
 }
 
@@ -286,6 +291,13 @@ static void skipped_write(const struct replay_end *end, FILE *out)
                 end->skipped_rows, end->first_skipped);
 }
 
+/* Returns false, with the reason in errno, if a part of the file could not be written. */
+static bool is_written(FILE *file)
+{
+    errno = EIO; /* The reason if an earlier write failed. */
+    return fflush(file) == 0 && !ferror(file);
+}
+
 enum status replay_report_finish(struct replay_report *report, const struct replay_end *end,
                                  FILE *out)
 {
@@ -301,10 +313,11 @@ enum status replay_report_finish(struct replay_report *report, const struct repl
     others_write(report, wall_s, out);
 
     FILE *json = report->options.json, *csv = report->options.csv;
-    if (csv != NULL && (fflush(csv) != 0 || ferror(csv)))
+    if (csv != NULL && !is_written(csv))
         return ST_IO;
     if (json == NULL)
         return ST_OK;
+    errno = 0;
     json_t *summary = json_of_totals(report, wall_s);
     json_object_set_new(summary, "skipped_rows", json_integer((json_int_t)end->skipped_rows));
     if (report->options.prediction != NULL)
@@ -315,9 +328,12 @@ enum status replay_report_finish(struct replay_report *report, const struct repl
                             replay_comparison_json_slowdowns(report->options.uncontended));
     for (int i = 0; i < REPLAY_LATENCY_COUNT; i++)
         json_object_set_new(summary, latency_keys[i], json_of_latency(&latencies[i]));
-    json_line(json, "\n],\n\"summary\": ", summary);
+    json_line(report, "\n],\n\"summary\": ", summary);
     fprintf(json, "\n}\n");
-    return fflush(json) == 0 && !ferror(json) ? ST_OK : ST_IO;
+    if (!is_written(json))
+        return ST_IO;
+    errno = ENOMEM;
+    return report->json_incomplete ? ST_NO_MEMORY : ST_OK;
 }
 
 enum status replay_report_open(const struct replay_report_options *options,
@@ -332,7 +348,8 @@ enum status replay_report_open(const struct replay_report_options *options,
             "request_id,ttft_s,tbt_s,e2e_s,arrival_s,prompt_tokens,output_tokens,outcome,late_s\n",
             options->csv);
     if (options->json != NULL) {
-        json_line(options->json, "{\n\"options\": ",
+        errno = 0;
+        json_line(report, "{\n\"options\": ",
                   json_pack("{s:s, s:s, s:s, s:s?, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:f}",
                             "trace", options->trace, "url", options->url, "model", options->model,
                             "prompts", options->prompts, "start_s", options->start_s, "duration_s",

@@ -79,7 +79,8 @@ struct replay_end {
 };
 
 /* Writes the text to `out` and ends the JSON. Call it once. ST_IO: the JSON or the CSV could not be
- * written; the JSON may then lack its end. */
+ * written; the JSON may then lack its end. ST_NO_MEMORY: memory ran out for a part of the JSON,
+ * which has null instead of an object, or lacks members. errno has the reason of both. */
 enum status replay_report_finish(struct replay_report *report, const struct replay_end *end,
                                  FILE *out);
 

@@ -1,6 +1,7 @@
 /* Goal: the figures of a report follow from its samples. Method: results with known times; totals,
  * percentiles, the text and the JSON (read back) are compared with figures computed by hand. */
 #include "tests/check.h"
+#include "tests/scarce_memory.h"
 #include "tools/replay/report.h"
 
 #include <jansson.h>
@@ -181,9 +182,43 @@ static void test_empty(void)
     replay_report_close(report);
 }
 
+/* A JSON for which memory runs out is not called written. */
+static void test_no_memory(void)
+{
+    const struct replay_result result = {.failure = REPLAY_HTTP_STATUS, .message = "full"};
+    enum status status = ST_NO_MEMORY;
+    uint32_t count = 0;
+    for (; status == ST_NO_MEMORY; count++) {
+        struct replay_report *report;
+        FILE *json = tmpfile(), *out = tmpfile();
+        const struct replay_report_options options = {
+            .trace = "t", .url = "u", .model = "m", .json = json};
+        json_set_alloc_funcs(scarce_malloc, free);
+        scarce_allocations_left = count;
+        CHECK(replay_report_open(&options, &report) == ST_OK);
+        replay_report_result_add(report, &result);
+        status = replay_report_finish(report, &(struct replay_end){0}, out);
+        json_set_alloc_funcs(malloc, free);
+        replay_report_close(report);
+        rewind(json);
+        json_t *root = json_loadf(json, 0, NULL);
+        json_t *row = json_array_get(json_object_get(root, "requests"), 0);
+        json_t *summary = json_object_get(root, "summary");
+        const bool complete = json_object_size(json_object_get(root, "options")) > 5 &&
+                              json_object_get(row, "message") != NULL &&
+                              json_object_get(summary, "late_ms") != NULL;
+        CHECKF(complete || status == ST_NO_MEMORY, "%u allocations", count);
+        json_decref(root);
+        fclose(json);
+        fclose(out);
+    }
+    CHECKF(status == ST_OK && count > 20, "%d after %u allocations", status, count - 1);
+}
+
 int main(void)
 {
     test_report();
     test_empty();
+    test_no_memory();
     return 0;
 }
