@@ -20,7 +20,7 @@ static uint32_t cut(char *text, char **fields)
     return count;
 }
 
-/* Reads the next line that is not empty. False: end of the file, or a read error. */
+/* Reads the next line that is not empty. False: end of the file, or an error (end_check). */
 static bool line_read(struct csv *csv)
 {
     ssize_t bytes;
@@ -33,6 +33,16 @@ static bool line_read(struct csv *csv)
             csv->text[--bytes] = 0;
     } while (bytes == 0);
     return true;
+}
+
+/* Returns why there is no further line. ST_OK = the end of the file. */
+static enum status end_check(const struct csv *csv, struct error *error)
+{
+    if (ferror(csv->file)) /* Such as a folder. */
+        return error_set(error, ST_IO, "%s: cannot be read", csv->path);
+    if (!feof(csv->file)) /* getline found no memory for a line. */
+        return error_set(error, ST_NO_MEMORY, "%s: out of memory", csv->path);
+    return ST_OK;
 }
 
 enum status csv_open(struct csv *csv, const char *path, struct error *error)
@@ -49,12 +59,12 @@ enum status csv_open_file(struct csv *csv, FILE *file, const char *path, struct 
     *csv = (struct csv){.file = file};
     snprintf(csv->path, sizeof(csv->path), "%s", path);
     if (!line_read(csv)) {
-        bool broken = ferror(csv->file) != 0; /* Such as a folder. */
+        enum status status = end_check(csv, error);
         csv_close(csv);
-        if (broken)
-            return error_set(error, ST_IO, "%s: cannot be read", csv->path);
-        return error_set(error, ST_INVALID, "%s: empty: want a line with the names of the columns",
-                         csv->path);
+        return status != ST_OK
+                   ? status
+                   : error_set(error, ST_INVALID,
+                               "%s: empty: want a line with the names of the columns", csv->path);
     }
     const char *begin = csv->text;
     if (strncmp(begin, "\xef\xbb\xbf", 3) == 0) /* Skip a byte order mark. */
@@ -94,14 +104,10 @@ enum status csv_column_find(const struct csv *csv, const char *name, uint32_t *c
 
 bool csv_next(struct csv *csv, enum status *status_out, struct error *error)
 {
-    *status_out = ST_OK;
-    if (line_read(csv)) {
-        csv->field_count = cut(csv->text, csv->fields);
-        return true;
-    }
-    if (ferror(csv->file))
-        *status_out = error_set(error, ST_IO, "%s: cannot be read", csv->path);
-    return false;
+    const bool is_row = line_read(csv);
+    *status_out = is_row ? ST_OK : end_check(csv, error);
+    csv->field_count = is_row ? cut(csv->text, csv->fields) : 0;
+    return is_row;
 }
 
 const char *csv_text_at(const struct csv *csv, uint32_t column)

@@ -41,7 +41,8 @@ enum status csv_column_find(const struct csv *csv, const char *name, uint32_t *c
                             struct error *error);
 
 /* Reads the next row; empty lines are skipped. Returns false at the end of the file and on an
- * error. *status_out: ST_OK = a row, or the end of the file; ST_IO = an error. */
+ * error. *status_out: ST_OK = a row, or the end of the file; ST_IO = the file cannot be read;
+ * ST_NO_MEMORY = memory ran out for the row. */
 bool csv_next(struct csv *csv, enum status *status_out, struct error *error);
 
 /* Reads a field of the current row as a number. ST_INVALID: the field is no finite number; the

@@ -4,9 +4,11 @@
 #include "tests/check.h"
 #include "tests/scarce_memory.h"
 #include "tools/replay/comparison.h"
+#include "tools/report/csv.h"
 
 #include <math.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static char path[] = "/tmp/cleave-times-XXXXXX";
@@ -193,6 +195,29 @@ static void test_no_memory(void)
     replay_comparison_close(times);
 }
 
+/* A row for which memory runs out is not the end of the file. */
+static void test_no_memory_for_row(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    printf("skipped: rows without memory, because a sanitizer ends a process without memory\n");
+#else
+    struct rlimit before;
+    struct csv csv;
+    struct error error = {0};
+    enum status status;
+    file_write("request_id\n1\n");
+    CHECK(truncate(path, 1 << 24) == 0); /* The third line has 16 MiB. */
+    CHECK(csv_open(&csv, path, &error) == ST_OK);
+    CHECK(csv_next(&csv, &status, &error) && status == ST_OK);
+    CHECK(getrlimit(RLIMIT_AS, &before) == 0);
+    CHECK(setrlimit(RLIMIT_AS, &(struct rlimit){0, before.rlim_max}) == 0);
+    const bool is_row = csv_next(&csv, &status, &error);
+    CHECK(setrlimit(RLIMIT_AS, &before) == 0);
+    CHECKF(!is_row && status == ST_NO_MEMORY, "%d %s", status, error.text);
+    csv_close(&csv);
+#endif
+}
+
 /* More than a million samples are counted in buckets that are 0.2 % wide. */
 static void test_samples(void)
 {
@@ -220,6 +245,7 @@ int main(void)
     test_files();
     test_pipe();
     test_no_memory();
+    test_no_memory_for_row();
     test_samples();
     unlink(path);
     return 0;
