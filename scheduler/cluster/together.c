@@ -22,7 +22,8 @@
  * further prompts come before the queue is empty, while the share bounds the gaps. A split route
  * lets the prompt machine compute the prompt, which gives the first token, and the token machine
  * the rest of the answer, whose second token waits for the KV, which raises the mean gap of short
- * answers most (SHORT_PART). One machine for both does both. The cost of a route is the largest of these parts;
+ * answers most (SHORT_PART). One machine for both does both; if it decodes nothing yet, this has a
+ * cost of its own (first_answer_cost). The cost of a route is the largest of these parts;
  * if one is above 1, the cost is 1 plus the sum of what exceeds 1, for the request and for each
  * answer that the request slows down. The cheapest route is taken; the split one counts with a part
  * of its cost (split_favour).
@@ -34,11 +35,13 @@
 #include "scheduler/cluster/seek.h"
 #include "scheduler/pace.h"
 
-/* FAVOUR_SLOPE and FAVOUR_LEAST: see split_favour. These and TTFT_WEIGHT were found with the 264
- * simulated cells of bench_surface.py and bench_surface_served.py. */
+/* FAVOUR_SLOPE and FAVOUR_LEAST: see split_favour. FIRST_PART: see first_answer_cost. These and
+ * TTFT_WEIGHT were found with the 264 simulated cells of bench_surface.py and
+ * bench_surface_served.py. */
 #define TTFT_WEIGHT  1.3
 #define FAVOUR_SLOPE 0.25
 #define FAVOUR_LEAST 0.5
+#define FIRST_PART   0.05
 
 /* Nine of ten answers are longer than this part of the expected length, if lengths are log-normal
  * with sigma 0.6. The wait for the KV is divided by such a short length, not by the expected one:
@@ -146,6 +149,18 @@ static double split_favour(const struct seek *s, const struct route *split)
     return larger(favour, FAVOUR_LEAST);
 }
 
+/* A machine that decodes nothing computes its prompts without steps between them. The first answer
+ * there slows all prompts that come while it runs, of which the gateway knows nothing yet. Returns
+ * this cost: a part of the time of the answer's steps, divided by the TTFT target. */
+static double first_answer_cost(const struct seek *s, uint32_t i)
+{
+    const struct sched_cluster *sc = s->sc;
+    if (decodes_of(s, i) > 0)
+        return 0;
+    double steps_us = (double)cluster_step_ns(sc, i, 1) / NS_PER_US * answer_tokens(s->request);
+    return FIRST_PART * steps_us / (double)sc->options.one_machine_targets.ttft_us;
+}
+
 /* token = SCHED_NO_MACHINE: only the prompt is computed. */
 static double cost(const struct seek *s, uint32_t prompt, uint32_t token)
 {
@@ -164,6 +179,8 @@ static double cost(const struct seek *s, uint32_t prompt, uint32_t token)
         late += answers_excess(s, token, on);
     }
     worst = larger(worst, tbt);
+    if (prompt == token)
+        worst += first_answer_cost(s, token);
     late += excess(tbt);
     return late > 0 ? 1 + late : worst;
 }

@@ -496,6 +496,15 @@ static void test_together(void)
     begin(20, 100, 100);
     CHECK(routed_to < 2 && decoded_by == routed_to);
     sched_cluster_close(sc);
+    /* Token machines that are slow but not late: a short answer stays on an idle prompt machine, a
+     * long one, which would slow later prompts for long, does not. */
+    together_open(0);
+    token_steps_tell(30);
+    begin(20, 100, 100);
+    CHECK(routed_to < 2 && decoded_by == routed_to);
+    begin(21, 100, 400);
+    CHECK(routed_to < 2 && decoded_by >= 2);
+    sched_cluster_close(sc);
     /* KV that moves slowly: 300 tokens take 3 s. */
     together_open(0);
     links_tell(100);
