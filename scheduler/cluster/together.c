@@ -52,7 +52,7 @@
 
 /* A machine's times as parts of their targets. */
 struct times {
-    double ttft;    /* Of the last of its open prompts. */
+    double ttft;    /* Of the last of its open prompts, times TTFT_WEIGHT. */
     double answers; /* TBT of the answers that wait for these prompts; 0 = there are none. */
     double answer;  /* TBT of an answer that waits for no prompt. */
 };
