@@ -3,9 +3,11 @@
  * - for their constraint. Compiling takes up to about a second for a hostile constraint, and the
  *   event loop must not wait for it, because heartbeats and all other requests would wait too.
  * - for KV of their prompt that a tier has stored (tiers.c), so that the prefix cache has it when the
- *   message is handled.
+ *   message is handled;
+ * - for a copy of their KV that another machine sends (token_pool_copy_arrives). The gateway hears
+ *   from the sender that it has sent the copy, and its next message may overtake the copy.
  *
- * The RESERVE or PREFILL is handled when both have ended. Messages that the gateway or another
+ * The RESERVE or PREFILL is handled when all have ended. Messages that the gateway or another
  * machine sends about the request meanwhile:
  *
  * - CANCEL of the gateway: the held message is forgotten.
@@ -26,7 +28,8 @@ struct machine_held {
     struct machine_held *next;
     struct transport_peer *gateway;
     struct message_request request;
-    struct machine_load *load; /* NULL = the request waits for no KV. */
+    struct machine_load *load; /* NULL = the request waits for no stored KV. */
+    bool awaits_copy;          /* A copy of the request's KV is on its way. */
     int64_t arrived_us;        /* When the message reached the machine. */
     size_t bytes;
     uint8_t data[]; /* The encoded message. */
@@ -41,6 +44,7 @@ struct awaited {
     uint64_t salt;
     const uint32_t *tokens;
     uint32_t token_count;
+    bool is_copy; /* The message is about a copy itself, and waits for none. */
 };
 
 /* Only the machine that computes a prompt loads its KV. The last token is always computed, because
@@ -50,7 +54,8 @@ static void reserve_read(const struct machine *m, const struct message_reserve *
 {
     *out = (struct awaited){.request = &reserve->request,
                             .constraint = reserve->constraint,
-                            .constraint_bytes = reserve->constraint_bytes};
+                            .constraint_bytes = reserve->constraint_bytes,
+                            .is_copy = reserve->copy};
     if (!reserve->prefix_cache || reserve->copy || reserve->prompt_count == 0 ||
         reserve->prompt_count != reserve->prompt_tokens ||
         strcmp(reserve->prompt_machine, m->config_entry->name) != 0)
@@ -65,7 +70,8 @@ static void prefill_read(const struct machine *m, const struct message_prefill *
 {
     *out = (struct awaited){.request = &prefill->request,
                             .constraint = prefill->constraint,
-                            .constraint_bytes = prefill->constraint_bytes};
+                            .constraint_bytes = prefill->constraint_bytes,
+                            .is_copy = prefill->copied_generation > 0};
     if (prefill->copied_generation > 0 || prefill->score_prompt ||
         prefill->pooling != POOLING_NONE || prefill->prompt_count == 0 ||
         strcmp(prefill->token_machine, m->config_entry->name) == 0)
@@ -94,6 +100,11 @@ static bool constraint_is_ready(const struct machine *m, const struct awaited *a
            grammar_cache_prepare(m->grammars, awaited->constraint, awaited->constraint_bytes);
 }
 
+static bool copy_arrives(const struct machine *m, const struct awaited *awaited)
+{
+    return !awaited->is_copy && token_pool_copy_arrives(m->token_pool, awaited->request->id);
+}
+
 bool machine_held_take(struct machine *m, struct transport_peer *gateway,
                        const struct message *message, const uint8_t *data, size_t bytes)
 {
@@ -104,7 +115,8 @@ bool machine_held_take(struct machine *m, struct transport_peer *gateway,
     const bool compiles = !constraint_is_ready(m, &awaited);
     struct machine_load *load =
         machine_load_begin(m, awaited.salt, awaited.tokens, awaited.token_count);
-    if (!compiles && load == NULL)
+    const bool copy = copy_arrives(m, &awaited);
+    if (!compiles && load == NULL && !copy)
         return false;
     if (m->held_bytes + bytes <= HELD_BYTES_MAX)
         held = malloc(sizeof(*held) + bytes);
@@ -118,6 +130,7 @@ bool machine_held_take(struct machine *m, struct transport_peer *gateway,
     *held = (struct machine_held){.gateway = gateway,
                                   .request = *awaited.request,
                                   .load = load,
+                                  .awaits_copy = copy,
                                   .arrived_us = m->now_us,
                                   .bytes = bytes};
     memcpy(held->data, data, bytes);
@@ -144,7 +157,20 @@ static bool held_read(struct machine *m, const struct machine_held *held, struct
     struct error error;
     return message_decode(held->data, held->bytes, out, &error) == ST_OK &&
            (m->stopping || !awaited_read(m, out, &awaited) ||
-            (constraint_is_ready(m, &awaited) && machine_load_ended(held->load)));
+            (constraint_is_ready(m, &awaited) && machine_load_ended(held->load) &&
+             !copy_arrives(m, &awaited)));
+}
+
+/* Returns true if a copy has ended for which a message was held. */
+static bool copy_ended(struct machine *m)
+{
+    bool ended = false;
+    for (struct machine_held *held = m->held_messages; held != NULL; held = held->next)
+        if (held->awaits_copy && !token_pool_copy_arrives(m->token_pool, held->request.id)) {
+            held->awaits_copy = false;
+            ended = true;
+        }
+    return ended;
 }
 
 void machine_held_turn(struct machine *m)
@@ -152,7 +178,8 @@ void machine_held_turn(struct machine *m)
     struct message message;
     const bool compiled = grammar_cache_ended(m->grammars);
     const bool loaded = machine_tiers_turn(m);
-    if (!compiled && !loaded && !m->stopping)
+    const bool copied = copy_ended(m);
+    if (!compiled && !loaded && !copied && !m->stopping)
         return;
     for (struct machine_held **at = &m->held_messages; *at != NULL;) {
         if (!held_read(m, *at, &message)) {

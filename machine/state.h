@@ -205,10 +205,11 @@ void machine_gateway_demand_add(struct machine *m, const struct transport_peer *
  * and OTHERS to each gateway whose OTHERS has changed. */
 void machine_gateways_report(struct machine *m, const struct message_stats *stats);
 
-/* held.c: requests whose constraint is not compiled yet, or whose KV is being loaded. */
-/* Holds back a RESERVE or PREFILL of a gateway until the request's constraint is compiled and its
- * stored KV is loaded. The wait for stored KV ends after kv/tiers/wait_ms at the latest. `data` is
- * the encoded message. Returns false if the caller must handle the message now. All held messages
+/* held.c: requests whose constraint is not compiled yet, or whose KV is on its way. */
+/* Holds back a RESERVE or PREFILL of a gateway until the request's constraint is compiled, its
+ * stored KV is loaded, and a copy of its KV that another machine sends has arrived. The wait for
+ * stored KV ends after kv/tiers/wait_ms at the latest, the wait for a copy when its link ends.
+ * `data` is the encoded message. Returns false if the caller must handle the message now. All held messages
  * together have at most 64 MiB. If a message does not fit or memory is short, a request whose
  * constraint is not compiled is refused (returns true), and any other message is not held. */
 bool machine_held_take(struct machine *m, struct transport_peer *gateway,

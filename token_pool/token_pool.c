@@ -79,6 +79,7 @@ void token_request_forget(struct token_pool *pool, struct token_request *request
     draft_index_close(&request->draft_index);
     token_request_seat_leave(pool, request);
     grammar_answer_close(request->answer);
+    pool->copy_count -= request->copy;
     token_request_state_set(pool, request, TOKEN_FREE);
     memset(request, 0, sizeof(*request));
     sched_slots_free(pool->slots, slot);
@@ -127,6 +128,16 @@ bool token_pool_request_awaits(const struct token_pool *pool, const struct messa
     return request != NULL && request->state == TOKEN_RESERVED &&
            is_process_of(process, request->prompt_machine) &&
            kv_pool_fillable(pool->options.kv, request->owner, first, count);
+}
+
+bool token_pool_copy_arrives(const struct token_pool *pool, uint64_t request_id)
+{
+    for (uint32_t i = 0; pool->copy_count > 0 && i < pool->options.memory.slot_count; i++) {
+        const struct token_request *request = &pool->requests[i];
+        if (request->state == TOKEN_RESERVED && request->copy && request->attempt.id == request_id)
+            return true;
+    }
+    return false;
 }
 
 static void send_failed(struct token_pool *pool, struct transport_peer *gateway,
@@ -237,6 +248,7 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
     }
     memcpy(request->prompt_machine, reserve->prompt_machine, sizeof(request->prompt_machine));
     token_request_state_set(pool, request, TOKEN_WAITING);
+    pool->copy_count += reserve->copy;
     if (reserve->copy) {
         sched_memory_copy_add(pool->memory, slot, request->prompt_tokens, request->copy_windows);
         if (token_copy_grant(pool, request, now_us))

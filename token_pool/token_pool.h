@@ -129,6 +129,9 @@ void token_pool_cancel(struct token_pool *pool, const struct message_request *re
  * machine to which `process` belongs. process: MACHINE, or MACHINE/NUMBER for a stage process. */
 bool token_pool_request_awaits(const struct token_pool *pool, const struct message_request *request,
                                const char *process, uint64_t first, uint64_t count);
+/* Returns true while a copy of the request's KV is on its way to the prefix cache (a RESERVE with
+ * `copy`): until it has arrived, is cancelled, or cannot arrive because the link has ended. */
+bool token_pool_copy_arrives(const struct token_pool *pool, uint64_t request_id);
 /* Returns false if the RESERVE of the request named another prompt machine than the machine to
  * which `process` belongs. Returns true if the pool does not have the request. */
 bool token_pool_writer_matches(const struct token_pool *pool, const struct message_request *request,

@@ -123,6 +123,7 @@ struct token_pool {
     struct sched_memory *memory;
     uint64_t admitted_count;                  /* Number of requests admitted so far. */
     uint32_t state_counts[TOKEN_STATE_COUNT]; /* Number of slots in each state. */
+    uint32_t copy_count;                      /* Number of slots with a copy. */
     struct message_stats stats;               /* Only the counters are used. */
     struct draft_seats *draft_seats;          /* NULL = there is no draft model. */
     /* How often the draft model's drafts were right, over all answers. */

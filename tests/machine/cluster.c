@@ -95,6 +95,8 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
     CHECKF(message_decode(data, bytes, &message, &error) == ST_OK, "%s", error.text);
     switch (message.kind) {
     case MESSAGE_RESERVED:
+        if (message.reserved.request.generation == CLUSTER_COPY_GENERATION)
+            return;
         request = request_of(c, message.reserved.request.id, message.reserved.request.generation);
         request->reserved = true;
         request->reserved_order = ++c->reserved_count;

@@ -18,6 +18,9 @@
 #define CLUSTER_STAGES_MAX   4 /* Most stage processes of one machine. */
 #define CLUSTER_NONE         UINT32_MAX
 
+/* Generation of copies of KV, for which tests send RESERVE themselves; RESERVED is ignored. */
+#define CLUSTER_COPY_GENERATION (1u << 31 | 1)
+
 struct cluster_options {
     const struct transport_ops *transport;
     const char *model;                        /* File path. */

@@ -160,6 +160,43 @@ static void check_unwanted_batches(const char *model, struct reference *referenc
     cluster_close(c);
 }
 
+/* A copy of a request's KV is on its way to its prompt machine: PREFILL waits until the copy ends. */
+static void check_copy_awaited(const char *model, struct reference *reference)
+{
+    const struct cluster_options options = {
+        .transport = &transport_loopback,
+        .model = model,
+        .machine_count = 2,
+        .kv_tokens = {1024, 1024},
+        .pools = {POOL_PROMPT, POOL_TOKEN},
+        .prompt_batch_tokens = 128,
+        .threads = 1,
+    };
+    static const uint32_t copied[32];
+    const struct message_request copy = {.id = 1, .generation = CLUSTER_COPY_GENERATION};
+    struct cluster *c = cluster_open(&options);
+    cluster_send(c, 0,
+                 &(struct message){.kind = MESSAGE_RESERVE,
+                                   .reserve = {.request = copy,
+                                               .prompt_machine = "m1",
+                                               .prompt_tokens = 32,
+                                               .prompt_count = 32,
+                                               .prompt = copied,
+                                               .prefix_cache = true,
+                                               .copy = true,
+                                               .sampling = cluster_sampling(1)}});
+    struct cluster_request *request = submit_numbered(c, 40);
+    for (int turn = 0; turn < 30000 && !request->prefill_sent; turn++)
+        cluster_turn(c, 1);
+    for (int turn = 0; turn < 100; turn++)
+        cluster_turn(c, 1);
+    CHECK(request->prefill_sent && request->token_count == 0 && !request->failed);
+    cluster_send(c, 0, &(struct message){.kind = MESSAGE_CANCEL, .cancel = {.request = copy}});
+    cluster_finish(c);
+    reference_check(reference, request);
+    cluster_close(c);
+}
+
 int main(int argc, char **argv)
 {
     const char *which = argc > 1 ? argv[1] : "";
@@ -183,6 +220,8 @@ int main(int argc, char **argv)
     }
     if (which[0] == 0 && getenv("CLEAVE_TEST_DEVICES") == NULL)
         check_unwanted_batches(model, reference);
+    if (which[0] == 0)
+        check_copy_awaited(model, reference);
     struct cluster *c = cluster_open(&options);
     for (uint32_t i = 0; i < REQUESTS; i++) {
         submit_one(c);
