@@ -41,7 +41,7 @@
 #define TTFT_WEIGHT  1.3
 #define FAVOUR_SLOPE 0.25
 #define FAVOUR_LEAST 0.5
-#define FIRST_PART   0.05
+#define FIRST_PART   0.1
 
 /* Nine of ten answers are longer than this part of the expected length, if lengths are log-normal
  * with sigma 0.6. The wait for the KV is divided by such a short length, not by the expected one:

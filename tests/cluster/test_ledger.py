@@ -29,7 +29,7 @@ def key_header(name):
 
 def ledger_lines(path):
     with open(path) as file:
-        return [json.loads(line) for line in file]
+        return [json.loads(line) for line in file if line.endswith("\n")]  # The last line may be half written.
 
 
 def tokens(line):

@@ -139,7 +139,7 @@ static double cost(const struct model_search *l, uint32_t prompt, uint32_t token
         most = tbt;
     /* The first answer of a machine slows the prompts that come while it runs. */
     if (prompt == token && running(l, token) == 0)
-        most += 0.05 * ((double)step_ns(l->m, token, 1) / 1e3 * answer_length(l)) /
+        most += 0.1 * ((double)step_ns(l->m, token, 1) / 1e3 * answer_length(l)) /
                 (double)l->m->options.one_machine_targets.ttft_us;
     return most;
 }
