@@ -209,9 +209,9 @@ void machine_gateways_report(struct machine *m, const struct message_stats *stat
 /* Holds back a RESERVE or PREFILL of a gateway until the request's constraint is compiled, its
  * stored KV is loaded, and a copy of its KV that another machine sends has arrived. The wait for
  * stored KV ends after kv/tiers/wait_ms at the latest, the wait for a copy when its link ends.
- * `data` is the encoded message. Returns false if the caller must handle the message now. All held messages
- * together have at most 64 MiB. If a message does not fit or memory is short, a request whose
- * constraint is not compiled is refused (returns true), and any other message is not held. */
+ * `data` is the encoded message. Returns false if the caller must handle the message now. All held
+ * messages together have at most 64 MiB. If a message does not fit or memory is short, a request
+ * whose constraint is not compiled is refused (returns true), and any other message is not held. */
 bool machine_held_take(struct machine *m, struct transport_peer *gateway,
                        const struct message *message, const uint8_t *data, size_t bytes);
 /* Calls machine_tiers_turn, and handles the held messages that can be handled now. */

@@ -19,14 +19,16 @@
  *     s + min(P / L, t).
  *
  * Both are taken as parts of their targets TTFT and TBT. TTFT counts more (TTFT_WEIGHT), because
- * further prompts come before the queue is empty, while the share bounds the gaps. A split route
- * lets the prompt machine compute the prompt, which gives the first token, and the token machine
- * the rest of the answer, whose second token waits for the KV, which raises the mean gap of short
- * answers most (SHORT_PART). One machine for both does both; if it decodes nothing yet, this has a
- * cost of its own (first_answer_cost). The cost of a route is the largest of these parts;
- * if one is above 1, the cost is 1 plus the sum of what exceeds 1, for the request and for each
- * answer that the request slows down. The cheapest route is taken; the split one counts with a part
- * of its cost (split_favour).
+ * further prompts come before the queue is empty, while the share bounds the gaps.
+ *
+ * On a split route, the prompt machine computes the prompt, which gives the first token. The token
+ * machine computes the rest. The second token waits for the KV. This wait raises the mean gap of
+ * short answers most (SHORT_PART). On any other route, one machine does all this. If it decodes
+ * nothing yet, this has a cost of its own (first_answer_cost).
+ *
+ * The cost of a route is the largest of these parts. If one is above 1, the cost is 1 plus the sum
+ * of what exceeds 1, for the request and for each answer that the request slows down. The cheapest
+ * route is taken. The split one counts with a part of its cost (split_favour).
  *
  * So phases are split while the prompt machine has no queue; a queue that hurts more than a prompt
  * beside answers goes to machines that decode; and where tokens are late, answers stay where their

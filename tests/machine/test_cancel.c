@@ -118,14 +118,10 @@ static void cancel(struct cluster *c, struct cluster_request *request)
         cluster_turn(c, 1);
 }
 
-/* The only prompt of a batch is cancelled in the first layer: the device computes no further layer.
- * One of two prompts of a batch is cancelled: the other one gets its answer. The cancelled prompts
- * leave nothing wrong in the prefix cache. */
-static void check_unwanted_batches(const char *model, struct reference *reference)
+/* Opens a prompt and a token machine. compute: see struct cluster_options. */
+static struct cluster *two_machines_open(const char *model, const struct compute_ops *compute)
 {
-    struct compute_ops ops = compute_cpu;
-    ops.layer_begin = holding_layer_begin;
-    const struct cluster_options options = {
+    return cluster_open(&(struct cluster_options){
         .transport = &transport_loopback,
         .model = model,
         .machine_count = 2,
@@ -133,9 +129,18 @@ static void check_unwanted_batches(const char *model, struct reference *referenc
         .pools = {POOL_PROMPT, POOL_TOKEN},
         .prompt_batch_tokens = 128,
         .threads = 1,
-        .compute = &ops,
-    };
-    struct cluster *c = cluster_open(&options);
+        .compute = compute,
+    });
+}
+
+/* The only prompt of a batch is cancelled in the first layer: the device computes no further layer.
+ * One of two prompts of a batch is cancelled: the other one gets its answer. The cancelled prompts
+ * leave nothing wrong in the prefix cache. */
+static void check_unwanted_batches(const char *model, struct reference *reference)
+{
+    struct compute_ops ops = compute_cpu;
+    ops.layer_begin = holding_layer_begin;
+    struct cluster *c = two_machines_open(model, &ops);
     hold_rows = 40;
     struct cluster_request *first = submit_numbered(c, 40);
     wait_held(c);
@@ -160,21 +165,12 @@ static void check_unwanted_batches(const char *model, struct reference *referenc
     cluster_close(c);
 }
 
-/* A copy of a request's KV is on its way to its prompt machine: PREFILL waits until the copy ends. */
+/* A copy of a request's KV is on its way to its prompt machine. PREFILL waits until it ends. */
 static void check_copy_awaited(const char *model, struct reference *reference)
 {
-    const struct cluster_options options = {
-        .transport = &transport_loopback,
-        .model = model,
-        .machine_count = 2,
-        .kv_tokens = {1024, 1024},
-        .pools = {POOL_PROMPT, POOL_TOKEN},
-        .prompt_batch_tokens = 128,
-        .threads = 1,
-    };
     static const uint32_t copied[32];
     const struct message_request copy = {.id = 1, .generation = CLUSTER_COPY_GENERATION};
-    struct cluster *c = cluster_open(&options);
+    struct cluster *c = two_machines_open(model, NULL);
     cluster_send(c, 0,
                  &(struct message){.kind = MESSAGE_RESERVE,
                                    .reserve = {.request = copy,

@@ -87,10 +87,10 @@ void replay_client_close(struct replay_client *client);
 
 /* Sends a request to the path below the base URL, and blocks until the whole answer has arrived, at
  * most ten seconds. body: JSON for a POST; NULL = GET. *answer_out: the answer, which the caller
- * releases with json_decref; NULL = the answer is not JSON. Errors name the URL. ST_UNREACHABLE: no whole answer arrived in time, or the answer is larger than 1 MiB.
- * ST_NOT_FOUND: HTTP 404 or 405. ST_NO_RESOURCE: HTTP 429 or 503. ST_IO: any other status that is
- * not 200, or an empty answer. ST_TOO_LARGE: the URL has more than 1023 bytes. ST_NO_MEMORY: memory
- * runs out. */
+ * releases with json_decref; NULL = the answer is not JSON. Errors name the URL. ST_UNREACHABLE: no
+ * whole answer arrived in time, or the answer is larger than 1 MiB. ST_NOT_FOUND: HTTP 404 or 405.
+ * ST_NO_RESOURCE: HTTP 429 or 503. ST_IO: any other status that is not 200, or an empty answer.
+ * ST_TOO_LARGE: the URL has more than 1023 bytes. ST_NO_MEMORY: memory runs out. */
 enum status replay_client_ask(struct replay_client *client, const char *path, const char *body,
                               json_t **answer_out, struct error *error);
 
