@@ -144,6 +144,7 @@ static void on_machine_up(struct sched_cluster *sc, const struct sched_event *ev
         event->mixed_kv_tokens > 0 ? event->mixed_kv_tokens : event->kv_tokens;
     machine->kv = kv_checked(&event->kv, event->kv_tokens);
     machine->busy = false;
+    machine->recent_prompts = (struct recent_prompts){0};
     cluster_load_others(sc, event->machine, &(struct sched_others){0});
     cluster_pool_home(sc, event->machine, event->pool);
     if (!machine->move_reported &&
@@ -241,6 +242,7 @@ static void on_machine_word(struct sched_cluster *sc, const struct sched_event *
         cluster_host_set(sc, event->machine, event->host);
     } else if (event->kind == SCHED_MACHINE_LOAD) {
         cluster_load_others(sc, event->machine, &event->others);
+        cluster_prompts_add(sc, event->machine, event->others.arrived_prompt_tokens);
         cluster_demand_others(sc, &event->others);
     } else if (machine->pool != machine->home) {
         cluster_pool_move(sc, event->machine, machine->home);

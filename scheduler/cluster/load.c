@@ -84,6 +84,8 @@ void cluster_load_route(struct sched_cluster *sc, struct cluster_request *reques
     prompt->prompts++;
     prompt->prompts_pending++;
     prompt->prompt_tokens_pending += request->prompt_tokens - request->saved_tokens;
+    cluster_prompts_add(sc, request->prompt_machine,
+                        request->prompt_tokens - request->saved_tokens);
     prompt->memory_tokens += request->prompt_memory;
     request->computed = request->prefilled = false;
     count_large(sc, request);

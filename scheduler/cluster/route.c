@@ -259,12 +259,26 @@ static uint32_t prompt_of_home(const struct seek *s)
     return less_loaded(s, MEASURE_PENDING, found, lent);
 }
 
+/* With known times, a machine that the token pool has lent gets no prompts by rule 1. It would
+ * otherwise stay lent as long as prompts come. */
+static bool mixed_prompt_fits(const void *self, uint32_t i)
+{
+    const struct seek *s = self;
+    return !(s->times_known && s->sc->machines[i].home == POOL_TOKEN) && prompt_fits(s, i);
+}
+
+static bool mixed_token_fits(const void *self, uint32_t i)
+{
+    const struct seek *s = self;
+    return !(s->times_known && s->sc->machines[i].home == POOL_PROMPT) && seek_token_fits(s, i);
+}
+
 static uint32_t prompt_of_pools(const struct seek *s)
 {
     uint32_t own = prompt_of_home(s);
     if (own != SCHED_NO_MACHINE && !seek_prompt_over_threshold(s, own))
         return own;
-    uint32_t mixed = seek_least_loaded(s, MEASURE_PENDING, POOL_MIXED, prompt_fits);
+    uint32_t mixed = seek_least_loaded(s, MEASURE_PENDING, POOL_MIXED, mixed_prompt_fits);
     if (mixed != SCHED_NO_MACHINE && !seek_prompt_over_threshold(s, mixed))
         return mixed;
     bool diverts = s->flexible && s->thresholds && !s->prompts_need_cores;
@@ -278,7 +292,7 @@ static uint32_t mixed_or_self(const struct seek *s, uint32_t mixed)
     const struct cluster_rank *ranks = s->sc->ranks[MEASURE_MEMORY];
     uint32_t self = s->prompt_machine;
     if (mixed == SCHED_NO_MACHINE || self == SCHED_NO_MACHINE ||
-        s->sc->machines[self].pool != POOL_MIXED || !seek_token_fits(s, self))
+        s->sc->machines[self].pool != POOL_MIXED || !mixed_token_fits(s, self))
         return mixed;
     return ranks[self].tokens < ranks[mixed].tokens + s->sc->options.stay_tokens ? self : mixed;
 }
@@ -289,11 +303,11 @@ static uint32_t token_of_pools(const struct seek *s)
     if (own != SCHED_NO_MACHINE && !seek_token_over_threshold(s, own, own == s->prompt_machine))
         return own;
     uint32_t mixed =
-        mixed_or_self(s, seek_least_loaded(s, MEASURE_MEMORY, POOL_MIXED, seek_token_fits));
+        mixed_or_self(s, seek_least_loaded(s, MEASURE_MEMORY, POOL_MIXED, mixed_token_fits));
     if (mixed != SCHED_NO_MACHINE &&
         !seek_token_over_threshold(s, mixed, mixed == s->prompt_machine))
         return mixed;
-    if (s->flexible && s->thresholds)
+    if (s->flexible && s->thresholds && !s->times_known)
         return SCHED_NO_MACHINE;
     return less_loaded(s, MEASURE_MEMORY, own, mixed);
 }
@@ -391,7 +405,9 @@ static void lend(const struct seek *s, struct route *out)
 static bool fits_beside_lent(const void *self, uint32_t i)
 {
     const struct seek *s = self;
-    return s->lent_plus_1 != i + 1 && takes_prompts(s, i) && seek_both_fit(s, i);
+    bool waits = s->times_known && s->request->output_tokens > 0;
+    return s->lent_plus_1 != i + 1 && takes_prompts(s, i) && seek_both_fit(s, i) &&
+           !(waits && seek_token_over_threshold(s, i, true));
 }
 
 /* Rule 4. A machine that rule 3 has moved and that stays moved (lends_as_splitwise) ranks last in
@@ -500,6 +516,26 @@ static bool covers_other_phase(const struct sched_cluster *sc)
     return started && !sc->pair_can_serve;
 }
 
+/* True if the times of all machines that compute prompts are known, and each phase has a machine
+ * whose home pool does it. Machines that share cores have no times of their own. */
+static bool times_known(const struct sched_cluster *sc)
+{
+    bool prompt = false, token = false;
+    if (!sc->options.one_machine_routes || sc->cores_shared ||
+        (sc->mean_step.fixed_ns == 0 && sc->mean_step.row_ns == 0))
+        return false;
+    for (uint32_t i = 0; i < sc->options.machine_count; i++) {
+        const struct cluster_machine *machine = &sc->machines[i];
+        if (!machine_set_has(&sc->routable, i))
+            continue;
+        prompt |= pool_serves_phase(machine->home, POOL_PROMPT);
+        token |= pool_serves_phase(machine->home, POOL_TOKEN);
+        if (machine->home != POOL_TOKEN && machine->prompt_tokens_per_s == 0)
+            return false;
+    }
+    return prompt && token;
+}
+
 /* The largest bound of any machine: machines with this many tokens take no more. */
 static uint64_t bound_of_all(const struct sched_cluster *sc)
 {
@@ -519,9 +555,15 @@ enum route_result cluster_route_find(const struct sched_cluster *sc,
                      .flexible =
                          (sc->options.adaptive && sc->pair_could_serve) || covers_other_phase(sc),
                      .thresholds = true,
+                     .times_known = times_known(sc),
                      .tokens_below = bound_of_all(sc)};
     if (route_found(&s, out))
         return ROUTE_FOUND;
+    if (s.times_known && !pools_can_serve(&s)) {
+        s.times_known = false; /* Only lent machines can take the request. */
+        if (route_found(&s, out))
+            return ROUTE_FOUND;
+    }
     s.assume_idle = true;
     s.thresholds = false;
     s.tokens_below = UINT64_MAX;

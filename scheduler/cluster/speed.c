@@ -4,6 +4,9 @@
  * ones the faster is chosen, and queues are as long as the machines are fast. */
 #include "scheduler/cluster/state.h"
 
+/* Prompts of this many TTFT targets ago count half in struct recent_prompts. */
+#define RECENT_TARGETS 16
+
 /* The fastest machine is at most this many percent faster than the slowest: they are equal. */
 #define EQUAL_PERCENT 25
 
@@ -72,4 +75,35 @@ uint64_t cluster_work_us(const struct sched_cluster *sc, uint32_t machine, enum 
 {
     uint64_t tokens = sc->ranks[measure][machine].tokens + more;
     return tokens * US_PER_S / cluster_rate(sc, machine, measure);
+}
+
+/* Returns the machine's recent prompts as they count now. */
+static struct recent_prompts recent(const struct sched_cluster *sc, uint32_t machine)
+{
+    struct recent_prompts now = sc->machines[machine].recent_prompts;
+    double window_us = RECENT_TARGETS * (double)sc->options.one_machine_targets.ttft_us;
+    double passed_us = now.tokens > 0 ? (double)(sc->now_us - now.at_us) : 0;
+    double kept = window_us / (window_us + passed_us);
+    now.tokens *= kept;
+    now.us = now.us * kept + passed_us;
+    now.at_us = sc->now_us;
+    return now;
+}
+
+void cluster_prompts_add(struct sched_cluster *sc, uint32_t machine, uint64_t tokens)
+{
+    if (!sc->options.one_machine_routes)
+        return;
+    struct recent_prompts now = recent(sc, machine);
+    now.tokens += (double)tokens;
+    sc->machines[machine].recent_prompts = now;
+}
+
+double cluster_prompts_part(const struct sched_cluster *sc, uint32_t machine)
+{
+    struct recent_prompts now = recent(sc, machine);
+    double least_us = (double)sc->options.one_machine_targets.ttft_us;
+    double us = now.tokens * US_PER_S / (double)cluster_rate(sc, machine, MEASURE_PENDING);
+    double part = us / (now.us > least_us ? now.us : least_us);
+    return part < 1 ? part : 1;
 }

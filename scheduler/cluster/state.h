@@ -78,6 +78,13 @@ struct machine_set {
     uint64_t words[MACHINE_WORDS];
 };
 
+/* The prompts that a machine got lately (cluster_prompts_add). */
+struct recent_prompts {
+    double tokens; /* Tokens to compute; older ones count less. */
+    double us;     /* The time in which they came, also with older time counting less. */
+    int64_t at_us; /* When the latest prompt came. */
+};
+
 struct cluster_machine {
     bool up;
     bool draining;
@@ -116,6 +123,7 @@ struct cluster_machine {
     struct sched_tier tiers[TIER_KIND_COUNT];
     /* `others` of the latest SCHED_MACHINE_LOAD; all zeros after the machine went up or down. */
     struct sched_others others;
+    struct recent_prompts recent_prompts;
     struct machine_set links; /* Machines to which the machine can write KV. */
 };
 
@@ -374,6 +382,12 @@ uint64_t cluster_step_ns(const struct sched_cluster *sc, uint32_t machine, uint6
 /* Returns the microseconds that the machine needs for its load (by `measure`) and `more` tokens. */
 uint64_t cluster_work_us(const struct sched_cluster *sc, uint32_t machine, enum measure measure,
                          uint64_t more);
+
+/* Counts prompt tokens that the machine must compute since now (struct recent_prompts). Needed, and
+ * does something, only with the option one_machine_routes. */
+void cluster_prompts_add(struct sched_cluster *sc, uint32_t machine, uint64_t tokens);
+/* Returns the part of the machine's time, from 0 to 1, that its recent prompts take. */
+double cluster_prompts_part(const struct sched_cluster *sc, uint32_t machine);
 
 /* ---- cores.c ---- */
 

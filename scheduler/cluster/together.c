@@ -43,7 +43,7 @@
 #define TTFT_WEIGHT  1.3
 #define FAVOUR_SLOPE 0.25
 #define FAVOUR_LEAST 0.5
-#define FIRST_PART   0.1
+#define FIRST_PART   0.6
 
 /* Nine of ten answers are longer than this part of the expected length, if lengths are log-normal
  * with sigma 0.6. The wait for the KV is divided by such a short length, not by the expected one:
@@ -152,15 +152,16 @@ static double split_favour(const struct seek *s, const struct route *split)
 }
 
 /* A machine that decodes nothing computes its prompts without steps between them. The first answer
- * there slows all prompts that come while it runs, of which the gateway knows nothing yet. Returns
- * this cost: a part of the time of the answer's steps, divided by the TTFT target. */
+ * there slows all prompts that come while it runs. How many will come is estimated from the recent
+ * ones. Returns this cost: a part of the time of the answer's steps, divided by the TTFT target. */
 static double first_answer_cost(const struct seek *s, uint32_t i)
 {
     const struct sched_cluster *sc = s->sc;
     if (decodes_of(s, i) > 0)
         return 0;
     double steps_us = (double)cluster_step_ns(sc, i, 1) / NS_PER_US * answer_tokens(s->request);
-    return FIRST_PART * steps_us / (double)sc->options.one_machine_targets.ttft_us;
+    return FIRST_PART * cluster_prompts_part(sc, i) * steps_us /
+           (double)sc->options.one_machine_targets.ttft_us;
 }
 
 /* token = SCHED_NO_MACHINE: only the prompt is computed. */

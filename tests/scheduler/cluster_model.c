@@ -57,6 +57,37 @@ uint64_t model_memory(const struct model *m, uint32_t machine)
     return tokens;
 }
 
+/* Older prompts, and the time in which they came, count less: after 16 TTFT targets half. */
+static void prompts_age(const struct model *m, struct model_machine *machine)
+{
+    double targets_us = 16.0 * (double)m->options.one_machine_targets.ttft_us;
+    if (machine->recent_tokens > 0) {
+        double passed_us = (double)(m->now_us - machine->recent_at_us);
+        machine->recent_tokens *= targets_us / (targets_us + passed_us);
+        machine->recent_us =
+            machine->recent_us * (targets_us / (targets_us + passed_us)) + passed_us;
+    }
+    machine->recent_at_us = m->now_us;
+}
+
+static void prompts_add(struct model *m, uint32_t machine, uint64_t tokens)
+{
+    if (!m->options.one_machine_routes)
+        return;
+    prompts_age(m, &m->machines[machine]);
+    m->machines[machine].recent_tokens += (double)tokens;
+}
+
+double model_prompts_part(const struct model *m, uint32_t machine, double rate)
+{
+    struct model_machine now = m->machines[machine];
+    double target_us = (double)m->options.one_machine_targets.ttft_us;
+    prompts_age(m, &now);
+    double took_us = now.recent_us > target_us ? now.recent_us : target_us;
+    double part = now.recent_tokens * 1e6 / rate / took_us;
+    return part > 1 ? 1 : part;
+}
+
 uint32_t model_prompts(const struct model *m, uint32_t machine)
 {
     uint32_t count = 0;
@@ -253,6 +284,7 @@ static void route(struct model *m, struct model_request *r, const struct model_r
     r->prompt_machine = c->prompt_machine;
     r->token_machine = c->token_machine;
     push_begin(m, r);
+    prompts_add(m, r->prompt_machine, r->prompt_tokens);
     r->too_large_if_mixed[0] = r->prompt_tokens > m->machines[r->prompt_machine].mixed_kv_tokens;
     r->too_large_if_mixed[1] =
         r->token_machine != NONE &&
@@ -272,6 +304,17 @@ static void route(struct model *m, struct model_request *r, const struct model_r
     struct sched_action *action = act(m, SCHED_ROUTE, (uint32_t)(r - m->requests));
     action->machine = c->prompt_machine;
     action->token_machine = c->token_machine;
+}
+
+/* With known times, lent machines count again if only they can take the request. */
+static bool choose(struct model_search *l, struct model_route *c)
+{
+    if (model_choose(l, c))
+        return true;
+    if (!l->times_known || model_pools_can_serve(l))
+        return false;
+    l->times_known = false;
+    return model_choose(l, c);
 }
 
 static void follow(struct model *m)
@@ -295,10 +338,11 @@ static void follow(struct model *m)
         struct model_search l = {.m = m, .r = r, .thresholds = true};
         struct model_route c;
         l.flexible = (m->options.adaptive && m->paired) || model_covers(m);
+        l.times_known = model_times_known(m);
         if (!model_ever_possible(m, r)) {
             waits_end(m, r, false);
             act(m, SCHED_REFUSE, id)->refusal = SCHED_REFUSED_LARGE;
-        } else if (model_choose(&l, &c)) {
+        } else if (choose(&l, &c)) {
             route(m, r, &c);
         } else {
             l.assume_idle = true;
@@ -423,10 +467,12 @@ static void on_machine(struct model *m, const struct sched_event *event)
             machine->pool = event->pool;
         machine->was_up = true;
         machine->busy = false;
+        machine->recent_tokens = machine->recent_us = 0;
         machine->others = (struct sched_others){0};
         machine->kv_tokens = event->kv_tokens;
         machine->kv = event->kv;
         machine->cores = event->cores;
+        machine->shared_cores |= event->cores > 0;
         machine->core_count = event->core_count == 0 ? 1 : event->core_count;
         machine->threads = event->threads == 0 ? machine->core_count : event->threads;
         machine->mixed_kv_tokens =
@@ -526,6 +572,7 @@ void model_event(struct model *m, const struct sched_event *event)
         break;
     case SCHED_MACHINE_LOAD:
         machine->others = event->others;
+        prompts_add(m, event->machine, event->others.arrived_prompt_tokens);
         if (machine->others.mixed)
             lose_large(m, event->machine);
         break;

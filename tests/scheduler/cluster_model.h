@@ -37,7 +37,8 @@ struct model_request {
 struct model_machine {
     bool up;
     bool draining;
-    bool was_up; /* True: the machine was up at least once, so its memory is known. */
+    bool shared_cores; /* True: the machine shared cores at some time. */
+    bool was_up;       /* True: the machine was up at least once, so its memory is known. */
     bool busy;
     enum pool home;
     enum pool pool;
@@ -54,6 +55,10 @@ struct model_machine {
     int64_t receives_until_us; /* When the KV that is sent to the machine has arrived. */
     struct sched_step_time step;
     struct sched_others others;
+    /* Prompt tokens that came lately, the time in which they came, and when the latest came. */
+    double recent_tokens;
+    double recent_us;
+    int64_t recent_at_us;
     bool link[MODEL_MACHINES];
 };
 
@@ -92,6 +97,8 @@ uint64_t model_capacity(const struct model_machine *machine);
 /* Return the number of prompts, and of answers, on the machine. */
 uint32_t model_prompts(const struct model *m, uint32_t machine);
 uint32_t model_decodes(const struct model *m, uint32_t machine);
+/* Returns the part of the machine's time that its recent prompts take, with a rate in tokens/s. */
+double model_prompts_part(const struct model *m, uint32_t machine, double rate);
 /* Returns the number of waiting requests. */
 uint32_t model_waiting(const struct model *m);
 /* Returns what sched_cluster_ready must return. */

@@ -108,12 +108,23 @@ static bool reaches(const struct model_search *l, uint32_t p, uint32_t t, bool a
     return prompt->link[t];
 }
 
-/* Returns the best token machine of the pool that `prompt` reaches (NONE = from any machine). */
-static uint32_t token_in(const struct model_search *l, enum pool pool, uint32_t prompt, bool alone)
+/* A lent machine that does not get this phase's work from rules 1 and 2. */
+static bool lent_away(const struct model_search *l, uint32_t i, enum pool phase)
+{
+    const struct model_machine *machine = &l->m->machines[i];
+    return l->times_known && machine->pool == POOL_MIXED && machine->home != POOL_MIXED &&
+           machine->home != phase;
+}
+
+/* Returns the best token machine of the pool that `prompt` reaches (NONE = from any machine).
+ * with_lent: machines that the prompt pool has lent count, too, even with known times. */
+static uint32_t token_in(const struct model_search *l, enum pool pool, uint32_t prompt, bool alone,
+                         bool with_lent)
 {
     uint32_t best = NONE;
     for (uint32_t t = 0; t < MODEL_MACHINES; t++)
-        if (l->m->machines[t].pool == pool && model_takes(l, t, MEMORY, total(l)) &&
+        if (l->m->machines[t].pool == pool && (with_lent || !lent_away(l, t, POOL_TOKEN)) &&
+            model_takes(l, t, MEMORY, total(l)) &&
             !(alone && !l->assume_idle && model_has_large(l->m, t)) &&
             (prompt == NONE || reaches(l, prompt, t, alone)) &&
             (best == NONE || model_before(l, t, best, MEMORY)))
@@ -134,18 +145,19 @@ static bool prompt_good(const struct model_search *l, uint32_t p)
         return false;
     if (l->r->output_tokens == 0)
         return prompt_alone(l, p);
-    bool any_token = token_in(l, POOL_TOKEN, NONE, false) != NONE ||
-                     token_in(l, POOL_MIXED, NONE, false) != NONE;
+    bool any_token = token_in(l, POOL_TOKEN, NONE, false, true) != NONE ||
+                     token_in(l, POOL_MIXED, NONE, false, true) != NONE;
     if (!any_token)
         return l->flexible && model_takes(l, p, MEMORY, total(l));
-    return token_in(l, POOL_TOKEN, p, false) != NONE || token_in(l, POOL_MIXED, p, false) != NONE;
+    return token_in(l, POOL_TOKEN, p, false, true) != NONE ||
+           token_in(l, POOL_MIXED, p, false, true) != NONE;
 }
 
 static uint32_t prompt_in(const struct model_search *l, enum pool pool)
 {
     uint32_t best = NONE;
     for (uint32_t p = 0; p < MODEL_MACHINES; p++)
-        if (l->m->machines[p].pool == pool && prompt_good(l, p) &&
+        if (l->m->machines[p].pool == pool && prompt_good(l, p) && !lent_away(l, p, POOL_PROMPT) &&
             (best == NONE || model_before(l, p, best, PENDING)))
             best = p;
     return best;
@@ -258,10 +270,10 @@ static uint32_t in_time(const struct model_search *l, uint32_t prompt)
 
 static uint32_t rule_2(const struct model_search *l, uint32_t prompt)
 {
-    uint32_t own = token_in(l, POOL_TOKEN, prompt, false);
-    uint32_t mixed = token_in(l, POOL_MIXED, prompt, false);
+    uint32_t own = token_in(l, POOL_TOKEN, prompt, false, true);
+    uint32_t mixed = token_in(l, POOL_MIXED, prompt, false, false);
     if (mixed != NONE && prompt != NONE && l->m->machines[prompt].pool == POOL_MIXED &&
-        model_takes(l, prompt, MEMORY, total(l)) &&
+        !lent_away(l, prompt, POOL_TOKEN) && model_takes(l, prompt, MEMORY, total(l)) &&
         model_rank(l->m, prompt, MEMORY) <
             model_rank(l->m, mixed, MEMORY) + l->m->options.stay_tokens)
         mixed = prompt;
@@ -269,7 +281,8 @@ static uint32_t rule_2(const struct model_search *l, uint32_t prompt)
         return own;
     if (mixed != NONE && !model_token_over(l, mixed, mixed == prompt))
         return mixed;
-    return l->flexible && l->thresholds ? NONE : less_of(l, own, mixed, MEMORY);
+    bool lends = l->flexible && l->thresholds && !l->times_known;
+    return lends ? NONE : less_of(l, own, mixed, MEMORY);
 }
 
 /* The machine computes prompts by its pool, or cores of the machine compute none. */
@@ -315,6 +328,7 @@ static uint32_t rule_4(const struct model_search *l, uint32_t lent)
         uint32_t in_pool = NONE;
         for (uint32_t i = 0; i < MODEL_MACHINES; i++)
             if (i != lent && l->m->machines[i].pool == order[k] && model_takes_both(l, i) &&
+                !(l->times_known && l->r->output_tokens > 0 && model_token_over(l, i, true)) &&
                 (!l->need_cores || brings_cores(l->m, i)) &&
                 (in_pool == NONE || model_before(l, i, in_pool, PENDING)))
                 in_pool = i;
@@ -335,14 +349,20 @@ static bool pools(const struct model_search *l, struct model_route *c)
     return c->prompt_machine != NONE && (l->r->output_tokens == 0 || c->token_machine != NONE);
 }
 
+bool model_pools_can_serve(const struct model_search *l)
+{
+    struct model_search idle = {
+        .m = l->m, .r = l->r, .assume_idle = true, .times_known = l->times_known};
+    struct model_route route;
+    return pools(&idle, &route);
+}
+
 static bool need_cores(const struct model_search *l)
 {
-    struct model_search idle = {.m = l->m, .r = l->r, .assume_idle = true};
-    struct model_route route;
     bool all = true;
     for (uint32_t i = 0; i < MODEL_MACHINES; i++)
         all &= !model_is_open(l->m, i) || brings_cores(l->m, i);
-    return !all && pools(&idle, &route);
+    return !all && model_pools_can_serve(l);
 }
 
 static bool all_rules(const struct model_search *l, struct model_route *c)
@@ -357,7 +377,7 @@ static bool all_rules(const struct model_search *l, struct model_route *c)
             c->prompt_moves = c->prompt_machine != NONE;
         }
         if (l->flexible && decodes && c->token_machine == NONE) {
-            c->token_machine = token_in(l, POOL_PROMPT, c->prompt_machine, true);
+            c->token_machine = token_in(l, POOL_PROMPT, c->prompt_machine, true, true);
             c->token_moves = c->token_machine != NONE;
         }
         if (c->prompt_machine != NONE && (!decodes || c->token_machine != NONE)) {

@@ -17,6 +17,7 @@ struct model_search {
     bool assume_idle; /* Machines count as if they had no requests. */
     bool flexible;    /* Machines of the other phase's pool may be lent. */
     bool thresholds;  /* Machines beyond the thresholds of the options are not taken. */
+    bool times_known; /* "Known times" of scheduler/cluster/cluster.h. */
     /* Rules 3 and 4 take no machine whose cores all compute prompts. above: rule 1 takes machines
      * above their thresholds. */
     bool need_cores;
@@ -50,6 +51,8 @@ bool model_before(const struct model_search *l, uint32_t a, uint32_t b, enum by 
 uint64_t model_rank(const struct model *m, uint32_t i, enum by by);
 /* Returns the microseconds until all KV that `from` sends, and that is sent to `to`, has arrived. */
 int64_t model_link_wait_us(const struct model *m, uint32_t from, uint32_t to);
+/* Returns true if rules 1 and 2 find machines when all are idle. */
+bool model_pools_can_serve(const struct model_search *l);
 /* Stores the machines for a request. Returns false if there are none now. */
 bool model_choose(const struct model_search *l, struct model_route *c);
 /* Returns false if no machine that was ever up is large enough. A request of one token whose prompt
@@ -57,6 +60,7 @@ bool model_choose(const struct model_search *l, struct model_route *c);
 bool model_ever_possible(const struct model *m, struct model_request *r);
 
 /* cluster_model_together.c */
+bool model_times_known(const struct model *m);
 /* Puts one machine for both phases into *c where the option `together` prefers it. */
 void model_choose_together(const struct model_search *l, struct model_route *c);
 

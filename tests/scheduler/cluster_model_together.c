@@ -67,6 +67,23 @@ static double answer_length(const struct model_search *l)
     return length < 1 ? 1 : length;
 }
 
+bool model_times_known(const struct model *m)
+{
+    bool home[2] = {false, false};
+    for (uint32_t i = 0; i < MODEL_MACHINES; i++) {
+        const struct model_machine *machine = &m->machines[i];
+        if (machine->was_up && machine->shared_cores)
+            return false;
+        if (!model_is_open(m, i))
+            continue;
+        home[0] |= machine->home != POOL_TOKEN;
+        home[1] |= machine->home != POOL_PROMPT;
+        if (machine->home != POOL_TOKEN && machine->prompt_rate == 0)
+            return false;
+    }
+    return m->options.one_machine_routes && home[0] && home[1] && any_step(m);
+}
+
 static uint64_t running(const struct model_search *l, uint32_t i)
 {
     return (uint64_t)model_decodes(l->m, i) + l->m->machines[i].others.decodes;
@@ -137,9 +154,11 @@ static double cost(const struct model_search *l, uint32_t prompt, uint32_t token
         return 1 + late;
     if (most < tbt)
         most = tbt;
-    /* The first answer of a machine slows the prompts that come while it runs. */
+    /* The first answer of a machine slows the prompts that come while it runs: as many as came
+     * lately. */
     if (prompt == token && running(l, token) == 0)
-        most += 0.1 * ((double)step_ns(l->m, token, 1) / 1e3 * answer_length(l)) /
+        most += 0.6 * model_prompts_part(l->m, token, prompt_rate(l->m, token)) *
+                ((double)step_ns(l->m, token, 1) / 1e3 * answer_length(l)) /
                 (double)l->m->options.one_machine_targets.ttft_us;
     return most;
 }

@@ -439,8 +439,10 @@ static void begin(uint32_t id, uint32_t prompt, uint32_t output)
 {
     tell((struct sched_event){
         .kind = SCHED_ARRIVED, .request = id, .prompt_tokens = prompt, .output_tokens = output});
-    CHECK(actions.count == 1 && actions.items[0].kind == SCHED_ROUTE);
-    decoded_by = actions.items[0].token_machine;
+    CHECK(actions.count >= 1);
+    const struct sched_action *last = &actions.items[actions.count - 1];
+    CHECK(last->kind == SCHED_ROUTE);
+    decoded_by = last->token_machine;
 }
 
 /* Reports this speed of all links. */
@@ -496,15 +498,24 @@ static void test_together(void)
     begin(20, 100, 100);
     CHECK(routed_to < 2 && decoded_by == routed_to);
     sched_cluster_close(sc);
-    /* Token machines that are slow but not late: a short answer stays on an idle prompt machine, a
-     * long one, which would slow later prompts for long, does not. */
-    together_open(0);
-    token_steps_tell(30);
-    begin(20, 100, 100);
-    CHECK(routed_to < 2 && decoded_by == routed_to);
-    begin(21, 100, 400);
-    CHECK(routed_to < 2 && decoded_by >= 2);
-    sched_cluster_close(sc);
+    /* Token machines that are slow but not late: an answer stays on a prompt machine that decodes
+     * nothing. If prompts have taken 0.4 of its time lately, only a short answer stays: a long one
+     * would slow the prompts that come. If the prompts came long ago, a long one stays, too. */
+    enum { NEVER, LATELY, LONG_AGO, TIMES };
+    for (int prompts = NEVER; prompts < TIMES; prompts++)
+        for (uint32_t output = 30; output <= 400; output += 370) {
+            together_open(0);
+            token_steps_tell(30);
+            if (prompts != NEVER) {
+                serve(10, 40, 0);
+                CHECK(routed_to == 0);
+            }
+            now_us += prompts == LONG_AGO ? 2000LL * SECOND : 0;
+            begin(20, 100, output);
+            bool stays = output == 30 || prompts != LATELY;
+            CHECK(routed_to == 0 && (stays ? decoded_by == 0 : decoded_by >= 2));
+            sched_cluster_close(sc);
+        }
     /* KV that moves slowly: 300 tokens take 3 s. */
     together_open(0);
     links_tell(100);
@@ -527,6 +538,41 @@ static void test_together(void)
     sched_cluster_close(sc);
     options.one_machine_targets.tbt_us = 0;
     CHECK(sched_cluster_open(&options, &sc) == ST_INVALID);
+}
+
+/* Four token machines have no more free KV memory. Without known times, a prompt machine is lent
+ * for the next answer. With known times, the answer waits at a token machine. */
+static void test_full_memory(void)
+{
+    for (int known = 0; known < 2; known++) {
+        struct sched_cluster_options options = adaptive;
+        struct sched_machine_view view;
+        options.repurpose_window_us = 0;
+        options.token_memory_threshold = options.one_machine_routes = true;
+        options.one_machine_targets.ttft_us = SECOND;
+        options.one_machine_targets.tbt_us = SECOND / 20;
+        cluster_open(&options, 2, 0);
+        for (uint32_t i = 0; i < MACHINES; i++) {
+            tell((struct sched_event){.kind = SCHED_MACHINE_UP,
+                                      .machine = i,
+                                      .pool = i < 2 ? POOL_PROMPT : POOL_TOKEN,
+                                      .kv_tokens = 1000});
+            if (known)
+                tell((struct sched_event){.kind = SCHED_MACHINE_RATES,
+                                          .machine = i,
+                                          .prompt_tokens_per_s = 100000,
+                                          .step = {.fixed_ns = i < 2 ? 40000000 : 10000000}});
+        }
+        for (uint32_t id = 0; id < 10; id++) {
+            begin(id, 100, 300);
+            tell((struct sched_event){.kind = SCHED_COMPUTED, .request = id});
+            CHECK(id >= 8 || (routed_to < 2 && decoded_by >= 2));
+        }
+        sched_cluster_view(sc, decoded_by, &view);
+        CHECK(known ? decoded_by >= 2 && view.kv_tokens_scheduled > 1000 : decoded_by < 2);
+        CHECK(view.pool == (known ? POOL_TOKEN : POOL_MIXED));
+        sched_cluster_close(sc);
+    }
 }
 
 /* A machine gets no more prompts while it has work for machine_us_max. */
@@ -650,6 +696,7 @@ int main(void)
     test_compare_time();
     test_threshold_us();
     test_together();
+    test_full_memory();
     test_pending_us();
     test_lent_computes_prompts();
     test_keys();
