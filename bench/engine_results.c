@@ -2,6 +2,7 @@
 #include "bench/engine_results.h"
 
 #include "bench/engine_bound.h"
+#include "common/json.h"
 #include "tools/report/table.h"
 
 #include <inttypes.h>
@@ -96,11 +97,14 @@ enum status engine_results_read(struct engine_results *results, const char *path
                                 struct error *error)
 {
     json_error_t why;
-    json_t *root = json_load_file(path, 0, &why);
-    if (root == NULL)
-        return error_set(error, ST_INVALID, "%s:%d: %s", path, why.line, why.text);
+    json_t *root;
+    enum status status = json_file_load(path, 0, &root, &why);
+    if (status == ST_INVALID)
+        return error_set(error, status, "%s:%d: %s", path, why.line, why.text);
+    if (status != ST_OK)
+        return error_set(error, status, "%s: %s", path, why.text);
     json_t *all = json_object_get(root, "engine"), *one;
-    enum status status =
+    status =
         json_is_array(all) ? ST_OK : error_set(error, ST_INVALID, "%s: no \"engine\" list", path);
     size_t i;
     json_array_foreach(all, i, one)

@@ -20,6 +20,9 @@
 
 /* Stored in a numeric field if the value of its key is "auto". */
 #define CONFIG_AUTO UINT32_MAX
+/* scheduler/prompt_queue_threshold_tokens where times are not known: Splitwise's threshold, for
+ * H100 machines. */
+#define CONFIG_THRESHOLD_TOKENS 8192
 
 /* Most servers in the list of the key kv/tiers/store/servers. */
 #define CONFIG_STORE_SERVERS_MAX 16

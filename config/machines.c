@@ -2,6 +2,8 @@
  * A pool given as a number has local machines prompt-0, prompt-1, … */
 #include "config/table.h"
 
+#include "common/json.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -235,10 +237,13 @@ enum status config_machine_parse(const char *text, size_t text_bytes, const char
 {
     struct config_fault fault;
     json_error_t json_error;
-    json_t *root =
-        json_loadb(text != NULL ? text : "", text_bytes, JSON_REJECT_DUPLICATES, &json_error);
-    if (root == NULL)
-        return error_set(error, ST_INVALID, "%s: not JSON: %s", source, json_error.text);
+    json_t *root;
+    enum status status =
+        json_text_load(text, text_bytes, JSON_REJECT_DUPLICATES, &root, &json_error);
+    if (status == ST_NO_MEMORY)
+        return error_set(error, status, "%s: out of memory", source);
+    if (status != ST_OK)
+        return error_set(error, status, "%s: not JSON: %s", source, json_error.text);
     struct config_machine machine;
     bool good = machine_read(root, config, &machine, &fault);
     json_decref(root);

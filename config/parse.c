@@ -3,6 +3,9 @@
  * `machines`. */
 #include "config/table.h"
 
+#include "common/json.h"
+#include "common/text.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -420,11 +423,13 @@ static enum status root_read(const char *text, size_t bytes, const char *name, c
     if (!config_comments_blank(plain, bytes, &line))
         return error_set(error, ST_INVALID, "%s:%u: the comment that begins here has no end", name,
                          line);
-    *root_out = json_loadb(plain, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &json_error);
-    if (*root_out != NULL)
-        return ST_OK;
-    return error_set(error, ST_INVALID, "%s:%d: not JSON: %s", name, json_error.line,
-                     json_error.text);
+    enum status status = json_text_load(plain, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY,
+                                        root_out, &json_error);
+    if (status == ST_NO_MEMORY)
+        error_set(error, status, "%s: no memory", name);
+    else if (status != ST_OK)
+        error_set(error, status, "%s:%d: not JSON: %s", name, json_error.line, json_error.text);
+    return status;
 }
 
 enum status config_parse(const char *text, size_t text_bytes, const char *source_name,
@@ -620,7 +625,10 @@ enum status config_set(struct config *config, const char *source, const char *ke
     if (key == NULL)
         good = key_unknown(good ? key_path : "", &fault);
     else if (json == NULL)
-        good = config_fault_set(&fault, key_path, ": want UTF-8 text");
+        good = config_fault_set(&fault, key_path, "%s",
+                                text_utf8_check(value, strlen(value)) == strlen(value)
+                                    ? ": no memory"
+                                    : ": want UTF-8 text");
     else if (config_key_of_machine(key))
         good = set_machine(&reader, key, key_path, json);
     else

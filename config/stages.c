@@ -2,6 +2,7 @@
  * them as text, "3" or a JSON list, which is checked when it is read. config_stages parses the text
  * again when they are needed. */
 #include "common/device_name.h"
+#include "common/json.h"
 #include "config/table.h"
 
 #include <assert.h>
@@ -296,7 +297,11 @@ bool config_stages_set(struct config_machine *machine, const char *path, const j
 
 json_t *config_stages_json(const struct config_machine *machine)
 {
-    return machine->stages[0] == 0 ? NULL : json_loads(machine->stages, JSON_DECODE_ANY, NULL);
+    json_error_t why;
+    json_t *value = NULL;
+    if (machine->stages[0] != 0)
+        json_text_load(machine->stages, strlen(machine->stages), JSON_DECODE_ANY, &value, &why);
+    return value;
 }
 
 static bool stages_of(const struct config_machine *machine, const char *path,
@@ -304,6 +309,8 @@ static bool stages_of(const struct config_machine *machine, const char *path,
 {
     json_t *value = config_stages_json(machine);
     *out = (struct config_stages){.count = 0};
+    if (value == NULL && machine->stages[0] != 0)
+        return config_fault_set(fault, path, ": no memory");
     /* One stage of several ranks. */
     if (value == NULL && machine->tensor_parallel > 1)
         value = json_integer(1);
@@ -330,7 +337,7 @@ void config_stages(const struct config_machine *machine, struct config_stages *o
 {
     struct config_fault fault;
     bool good = stages_of(machine, "stages", out, &fault);
-    assert(good); /* config_stages_check has accepted the text. */
+    assert(good); /* config_stages_check has accepted the text; memory for it is a few bytes. */
     (void)good;
 }
 

@@ -11,6 +11,9 @@
 #define MIB                   (1024 * KIB)
 #define TIB                   (1024 * 1024 * MIB)
 #define HOUR_MS               3600000
+#define TEXT_OF_TOKEN(token)  #token
+#define TEXT_OF(constant)     TEXT_OF_TOKEN(constant) /* The constant's value as a text. */
+#define THRESHOLD_TEXT        TEXT_OF(CONFIG_THRESHOLD_TOKENS)
 
 const struct config_key config_keys[] = {
     {"model", CONFIG_STRING, FIELD(model), 1, LIMIT_PATH_BYTES - 1,
@@ -353,8 +356,8 @@ const struct config_key config_keys[] = {
      FIELD(scheduler.prompt_queue_threshold_tokens), 1, 1u << 30, .accepts_auto = true,
      .default_text = "auto", .reload = CONFIG_RELOAD_YES,
      .help = "A prompt machine with more pending prompt tokens than this is overloaded: other "
-             "machines help. auto: 8192 until the machine's speed is measured, or always if "
-             "`prompt_queue_threshold_ms` is 0; else no limit."},
+             "machines help. auto: " THRESHOLD_TEXT " until the machine's speed is measured, or "
+             "always if `prompt_queue_threshold_ms` is 0; else no limit."},
     {"scheduler/prompt_queue_threshold_ms", CONFIG_WHOLE,
      FIELD(scheduler.prompt_queue_threshold_ms), 0, HOUR_MS, .accepts_auto = true,
      .default_text = "auto", .reload = CONFIG_RELOAD_YES,

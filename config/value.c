@@ -1,6 +1,7 @@
 /* config_value: checks one value against its key (type, range, syntax), and converts it back to
  * JSON. */
 #include "common/device_name.h"
+#include "common/json.h"
 #include "config/table.h"
 
 #include <assert.h>
@@ -291,8 +292,10 @@ json_t *config_value_from_text(const struct config_key *key, const char *text)
     if (key->type == CONFIG_POOL)
         return list_from_text(text);
     if (key->type == CONFIG_STAGES) {
-        json_t *list = json_loads(text, 0, NULL);
-        return list != NULL ? list : json_string(text);
+        json_error_t why;
+        json_t *list;
+        enum status status = json_text_load(text, strlen(text), 0, &list, &why);
+        return status == ST_INVALID ? json_string(text) : list;
     }
     if (key->type == CONFIG_BOOL && (strcmp(text, "true") == 0 || strcmp(text, "false") == 0))
         return json_boolean(text[0] == 't');

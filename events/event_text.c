@@ -2,6 +2,8 @@
  * writing and reading. */
 #include "events/event_text.h"
 
+#include "common/json.h"
+
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -469,11 +471,13 @@ enum status event_text_read(const char *line, size_t line_bytes, struct event_li
                             struct error *error)
 {
     json_error_t json_error;
-    json_t *root = json_loadb(line, line_bytes, 0, &json_error);
+    json_t *root;
+    enum status status = json_text_load(line, line_bytes, 0, &root, &json_error);
     memset(out, 0, sizeof(*out));
-    enum status status = ST_OK;
-    if (root == NULL)
-        status = error_set(error, ST_INVALID, "not JSON: %s", json_error.text);
+    if (status == ST_NO_MEMORY)
+        error_set(error, status, "out of memory");
+    else if (status != ST_OK)
+        error_set(error, status, "not JSON: %s", json_error.text);
     else if (!line_read(root, out))
         status = error_set(error, ST_INVALID, "no line of an event log: %.*s",
                            (int)(line_bytes < 200 ? line_bytes : 200), line);

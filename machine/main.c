@@ -168,7 +168,6 @@ static void listen_address(const struct arguments *arguments, const struct confi
 static int open_signals(void)
 {
     sigset_t signals;
-    signal(SIGPIPE, SIG_IGN);
     signal(SIGUSR1, SIG_IGN); /* For gateways: `pkill -USR1 cleave` must end no machine. */
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
@@ -310,6 +309,8 @@ int machine_main(int argc, char **argv)
                                   .batches_fd = -1,
                                   .stage = -1};
     struct error error = {""};
+    /* A parent that has ended reads neither the ready pipe nor, often, standard error. */
+    signal(SIGPIPE, SIG_IGN);
     int exit_status = options_start(&table, argc, argv, &arguments);
     if (exit_status >= 0)
         return exit_status;

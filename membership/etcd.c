@@ -3,6 +3,7 @@
  * cancel calls. */
 #include "membership/etcd.h"
 
+#include "common/json.h"
 #include "common/secret.h"
 #include "membership/etcd_access.h"
 
@@ -431,17 +432,19 @@ static void call_over(struct etcd_call *call)
     long code = 0;
     json_error_t json_error;
     json_t *reply = NULL;
+    bool short_of_memory = false;
     if (call->code == CURLE_OK) {
         curl_easy_getinfo(call->curl, CURLINFO_RESPONSE_CODE, &code);
-        reply = json_loadb(call->data != NULL ? call->data : "", call->bytes,
-                           JSON_DISABLE_EOF_CHECK, &json_error);
+        short_of_memory = json_text_load(call->data, call->bytes, JSON_DISABLE_EOF_CHECK, &reply,
+                                         &json_error) == ST_NO_MEMORY;
     }
     if (!call->again && token_refused(call, code, reply)) {
         login_again(call);
         json_decref(reply);
         return;
     }
-    const char *failure = failure_of(call, code, reply);
+    const char *failure =
+        short_of_memory ? "no memory for its answer" : failure_of(call, code, reply);
     call->cancelled = true;
     if (call->login)
         login_over(call, reply, failure);
@@ -468,7 +471,8 @@ static void lines_give(struct etcd_call *call)
         const char *end = memchr(begin, '\n', call->bytes - given);
         if (end == NULL)
             break;
-        json_t *line = json_loadb(begin, (size_t)(end - begin), 0, &json_error);
+        json_t *line;
+        json_text_load(begin, (size_t)(end - begin), 0, &line, &json_error);
         given += (size_t)(end - begin) + 1;
         call->line(call->self, line);
         json_decref(line);

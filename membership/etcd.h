@@ -27,7 +27,7 @@ struct etcd_call; /* One call in flight. */
  * `why` then names the endpoint and the reason. */
 typedef void (*etcd_done)(void *self, json_t *reply, const char *why);
 /* Called for each line of a streamed answer. `line` is valid during the callback; NULL = the line
- * is not JSON. */
+ * is not JSON, or memory has run out. */
 typedef void (*etcd_line)(void *self, json_t *line);
 
 /* Opens a client with the endpoints (endpoints after the first ETCD_ENDPOINTS_MAX are ignored), the

@@ -1,6 +1,8 @@
 /* member: see the header. */
 #include "membership/member.h"
 
+#include "common/json.h"
+
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -94,8 +96,11 @@ enum status member_decode(const char *name, const char *value, struct member *ou
                          "dashes at the end of the key",
                          LIMIT_NAME_BYTES - 1);
     memcpy(member.name, name, length + 1);
-    json_t *root = json_loads(value, 0, &json_error);
-    enum status status = fields_read(root, &member, error);
+    json_t *root;
+    enum status status = json_text_load(value, strlen(value), 0, &root, &json_error);
+    if (status == ST_NO_MEMORY)
+        return error_set(error, status, "out of memory");
+    status = fields_read(root, &member, error);
     json_decref(root);
     if (status == ST_OK)
         *out = member;

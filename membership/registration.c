@@ -132,9 +132,14 @@ static void entry_compare(struct registration *r, const json_t *kv)
         return;
     }
     char *value = etcd_text_decode(json_object_get(kv, "value"));
-    bool good = value != NULL && member_decode(r->member.name, value, &other, &error) == ST_OK;
+    enum status status =
+        value != NULL ? member_decode(r->member.name, value, &other, &error) : ST_INVALID;
     free(value);
-    if (!good || strcmp(other.address, r->member.address) == 0) {
+    if (status == ST_NO_MEMORY) { /* The entry may be another machine's. */
+        step_failed(r, "etcd: no memory for the entry");
+        return;
+    }
+    if (status != ST_OK || strcmp(other.address, r->member.address) == 0) {
         step_set(r, STEP_TAKE, 0);
         return;
     }

@@ -144,8 +144,9 @@ struct profile {
     struct profile_link links[PROFILE_LINKS_MAX];
 };
 
-/* Reads and checks a profile. The caller frees *out with profile_close. ST_INVALID: the file cannot
- * be read, is no JSON or has a wrong value. ST_NO_MEMORY: memory runs out. Errors name the file. */
+/* Reads and checks a profile. The caller frees *out with profile_close. ST_IO: the file
+ * cannot be read. ST_INVALID: the file is no JSON or has a wrong value. ST_NO_MEMORY: memory runs
+ * out. Errors name the file. */
 enum status profile_load(const char *path, struct profile **out, struct error *error);
 /* Does what profile_load does, for a profile in memory. name: name of the file in errors. */
 enum status profile_parse(const char *text, size_t bytes, const char *name, struct profile **out,

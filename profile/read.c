@@ -2,8 +2,9 @@
  * the value's path, such as devices[0].layers[2].prompt.us[3][1]. */
 #include "profile/profile.h"
 
+#include "common/json.h"
+
 #include <assert.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -575,17 +576,15 @@ static bool read_all(struct reader *r, const json_t *root, struct profile *p)
     return true;
 }
 
-/* root NULL: jansson has failed, with errno = ENOMEM if memory ran out. errno was 0 before. */
-static enum status read_json(json_t *root, const json_error_t *why, const char *name,
-                             struct profile **out, struct error *error)
+/* `root` and `why` are the results of loading the JSON, which returned `status`. */
+static enum status read_json(enum status status, json_t *root, const json_error_t *why,
+                             const char *name, struct profile **out, struct error *error)
 {
     struct reader reader = {.file = name, .error = error};
-    if (root == NULL && (errno == ENOMEM || why->text[0] == 0))
-        return error_set(error, ST_NO_MEMORY, "%s: out of memory", name);
-    if (root == NULL)
-        return why->line > 0
-                   ? error_set(error, ST_INVALID, "%s:%d: not JSON: %s", name, why->line, why->text)
-                   : error_set(error, ST_INVALID, "%s: %s", name, why->text);
+    if (status == ST_INVALID)
+        return error_set(error, status, "%s:%d: not JSON: %s", name, why->line, why->text);
+    if (status != ST_OK)
+        return error_set(error, status, "%s: %s", name, why->text);
     struct profile *p = calloc(1, sizeof(*p));
     bool good = p != NULL && read_all(&reader, root, p);
     json_decref(root);
@@ -593,26 +592,26 @@ static enum status read_json(json_t *root, const json_error_t *why, const char *
         *out = p;
         return ST_OK;
     }
-    enum status status = p == NULL || reader.short_of_memory
-                             ? error_set(error, ST_NO_MEMORY, "%s: out of memory", name)
-                             : ST_INVALID;
+    status = p == NULL || reader.short_of_memory
+                 ? error_set(error, ST_NO_MEMORY, "%s: out of memory", name)
+                 : ST_INVALID;
     profile_close(p);
     return status;
 }
 
 enum status profile_load(const char *path, struct profile **out, struct error *error)
 {
-    json_error_t why = {.line = -1};
-    errno = 0;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
-    return read_json(root, &why, path, out, error);
+    json_error_t why;
+    json_t *root;
+    enum status status = json_file_load(path, JSON_REJECT_DUPLICATES, &root, &why);
+    return read_json(status, root, &why, path, out, error);
 }
 
 enum status profile_parse(const char *text, size_t bytes, const char *name, struct profile **out,
                           struct error *error)
 {
-    json_error_t why = {.line = -1};
-    errno = 0;
-    json_t *root = json_loadb(text != NULL ? text : "", bytes, JSON_REJECT_DUPLICATES, &why);
-    return read_json(root, &why, name, out, error);
+    json_error_t why;
+    json_t *root;
+    enum status status = json_text_load(text, bytes, JSON_REJECT_DUPLICATES, &root, &why);
+    return read_json(status, root, &why, name, out, error);
 }

@@ -14,8 +14,6 @@
 #define PENDING_MS_LEAST    100
 #define UNMEASURED_BATCHES  2   /* Most pending prompts of a machine whose rate is not known. */
 #define PROMPT_FILL_TOKENS  128 /* Until a machine has measured its batches. */
-/* Splitwise's threshold, for H100 machines. It is used where times are not known. */
-#define THRESHOLD_TOKENS 8192
 /* Machines are compared by their prompt rates with batches of prompt_batch_tokens divided by this
  * number: short prompts that share a batch, or a prompt of mean length. */
 #define RATES_BATCH_PART 2
@@ -51,7 +49,7 @@ static uint32_t threshold_tokens(const struct config *config)
     uint32_t tokens = config->scheduler.prompt_queue_threshold_tokens;
     if (tokens != CONFIG_AUTO)
         return tokens;
-    return config->scheduler.prompt_queue_threshold_ms == 0 ? THRESHOLD_TOKENS : 0;
+    return config->scheduler.prompt_queue_threshold_ms == 0 ? CONFIG_THRESHOLD_TOKENS : 0;
 }
 
 /* As long as the TTFT target: what a machine has at hand must not run out, and more than that waits
@@ -89,7 +87,8 @@ struct sched_cluster_options sched_cluster_options_make(const struct config *con
         .wait_us_max = config->scheduler.wait_ms * 1000ll,
         .cover_after_us = config->scheduler.takeover_delay_ms * 1000ll,
         .prompt_queue_threshold_tokens = threshold_tokens(config),
-        .prompt_queue_threshold_unmeasured = threshold_tokens(config) == 0 ? THRESHOLD_TOKENS : 0,
+        .prompt_queue_threshold_unmeasured =
+            threshold_tokens(config) == 0 ? CONFIG_THRESHOLD_TOKENS : 0,
         .prompt_queue_threshold_us = threshold_ms(config) * 1000ll,
         .compare_time = config->scheduler.compare_time,
         .token_memory_threshold = adaptive,

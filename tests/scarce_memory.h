@@ -4,8 +4,12 @@
 #ifndef TESTS_SCARCE_MEMORY_H
 #define TESTS_SCARCE_MEMORY_H
 
+#include "common/status.h"
+
 #include <errno.h>
+#include <jansson.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 static size_t scarce_allocations_left; /* Allocations until all further ones fail. */
@@ -18,6 +22,20 @@ static inline void *scarce_malloc(size_t bytes)
     }
     scarce_allocations_left--;
     return malloc(bytes);
+}
+
+/* Calls `read` with memory for 0, 1, 2 … allocations of jansson, until it returns another status
+ * than ST_NO_MEMORY. Returns that status. *count_out: calls that had too little memory. */
+static inline enum status scarce_calls(enum status (*read)(struct error *error),
+                                       uint32_t *count_out, struct error *error)
+{
+    enum status status;
+    json_set_alloc_funcs(scarce_malloc, free);
+    *count_out = 0;
+    while (scarce_allocations_left = *count_out, (status = read(error)) == ST_NO_MEMORY)
+        ++*count_out;
+    json_set_alloc_funcs(malloc, free);
+    return status;
 }
 
 #endif

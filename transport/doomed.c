@@ -7,23 +7,26 @@
 
 void doomed_add(struct doomed *doomed, struct transport_peer *peer, const char *reason)
 {
-    struct transport_peer **at = &doomed->first;
-    if (peer->doomed_at != NULL)
+    struct transport_peer **at = doomed->end != NULL ? doomed->end : &doomed->first;
+    if (peer->doomed_in != NULL)
         return;
-    while (*at != NULL)
-        at = &(*at)->doomed_next;
     *at = peer;
+    peer->doomed_in = doomed;
     peer->doomed_at = at;
+    doomed->end = &peer->doomed_next;
     snprintf(peer->doomed_reason, sizeof(peer->doomed_reason), "%.255s", reason);
 }
 
 void doomed_remove(struct transport_peer *peer)
 {
-    if (peer->doomed_at == NULL)
+    if (peer->doomed_in == NULL)
         return;
     *peer->doomed_at = peer->doomed_next;
     if (peer->doomed_next != NULL)
         peer->doomed_next->doomed_at = peer->doomed_at;
+    else
+        peer->doomed_in->end = peer->doomed_at;
+    peer->doomed_in = NULL;
     peer->doomed_at = NULL;
     peer->doomed_next = NULL;
 }

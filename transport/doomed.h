@@ -11,6 +11,7 @@
 /* All zeros = empty. A list with peers must stay at its address. */
 struct doomed {
     struct transport_peer *first; /* NULL = the list is empty. */
+    struct transport_peer **end;  /* Where the next peer is added; NULL = at `first`. */
 };
 
 /* Adds a peer to the end of the list. If the peer is already in a list, its first reason stays. */

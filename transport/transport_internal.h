@@ -29,8 +29,9 @@ struct transport_peer {
     void *user;     /* See transport_peer_user. */
     /* Number of the connection, from 1; no other connection of the transport has this number. */
     uint64_t number;
-    /* Used by doomed.c: the pointer in the list that points to this peer (NULL = the peer is in no
-     * list), the next peer of the list, and the reason. */
+    /* Used by doomed.c: the list (NULL = the peer is in no list), the pointer in the list that
+     * points to this peer, the next peer of the list, and the reason. */
+    struct doomed *doomed_in;
     struct transport_peer **doomed_at;
     struct transport_peer *doomed_next;
     char doomed_reason[256];

@@ -1,6 +1,8 @@
 /* json_read: see json_read.h. */
 #include "model/file/json_read.h"
 
+#include "common/json.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -67,34 +69,30 @@ static char *large_numbers_real(struct mapped_text text, size_t *bytes_out)
     return out;
 }
 
-/* Returns NULL on failure, with errno = ENOMEM if memory ran out. (For jansson, a string that it
- * cannot store is an invalid token.) */
-static json_t *json_parse(struct mapped_text text, json_error_t *why)
+static enum status json_parse(struct mapped_text text, json_t **out, json_error_t *why)
 {
-    errno = 0;
-    json_t *root = json_loadb(text.text, text.bytes, JSON_REJECT_DUPLICATES, why);
-    if (root != NULL || json_error_code(why) != json_error_numeric_overflow)
-        return root;
+    enum status status = json_text_load(text.text, text.bytes, JSON_REJECT_DUPLICATES, out, why);
+    if (status != ST_INVALID || json_error_code(why) != json_error_numeric_overflow)
+        return status;
     size_t bytes;
     char *real = large_numbers_real(text, &bytes);
-    errno = real != NULL ? 0 : ENOMEM;
-    if (real != NULL)
-        root = json_loadb(real, bytes, JSON_REJECT_DUPLICATES, why);
+    status =
+        real != NULL ? json_text_load(real, bytes, JSON_REJECT_DUPLICATES, out, why) : ST_NO_MEMORY;
     free(real);
-    return root;
+    return status;
 }
 
 enum status json_read(const char *file, struct mapped_text text, json_t **out, struct error *error)
 {
-    json_error_t why = {.line = 0};
-    json_t *root = json_parse(text, &why);
-    if (root == NULL && errno == ENOMEM)
-        return error_set(error, ST_NO_MEMORY, "%s: out of memory", file);
-    if (root == NULL)
-        return error_set(error, ST_INVALID, "%s:%d:%d: %s", file, why.line, why.column, why.text);
+    json_error_t why;
+    json_t *root;
+    enum status status = json_parse(text, &root, &why);
+    if (status == ST_NO_MEMORY)
+        return error_set(error, status, "%s: out of memory", file);
+    if (status != ST_OK)
+        return error_set(error, status, "%s:%d:%d: %s", file, why.line, why.column, why.text);
     if (!json_is_object(root)) {
-        enum status status =
-            error_set(error, ST_INVALID, "%s: is %s: want an object", file, json_kind(root));
+        status = error_set(error, ST_INVALID, "%s: is %s: want an object", file, json_kind(root));
         json_decref(root);
         return status;
     }

@@ -1,4 +1,5 @@
 /* grammar: opens constraints and follows answers. mask.c has the masks. */
+#include "common/json.h"
 #include "model/grammar/internal.h"
 #include "model/grammar/vocabulary.h"
 
@@ -34,10 +35,12 @@ uint32_t grammar_rule_of(struct builder *b, struct fragment body)
 static json_t *json_parse(struct builder *b, const char *text, size_t bytes)
 {
     json_error_t why;
-    json_t *value = json_loadb(text, bytes, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &why);
-    if (value == NULL && why.text[0] == 0) /* jansson had no memory for a value */
+    json_t *value;
+    enum status status =
+        json_text_load(text, bytes, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &value, &why);
+    if (status == ST_NO_MEMORY)
         builder_fail(b, ST_NO_MEMORY, "out of memory");
-    else if (value == NULL)
+    else if (status != ST_OK)
         builder_fail(b, ST_INVALID, "not JSON: %s, line %d, column %d", why.text, why.line,
                      why.column);
     return value;

@@ -1,6 +1,7 @@
 /* chat: a template, what forms of content it takes, and rendering a request with it. */
 #include "model/text/chat.h"
 
+#include "common/json.h"
 #include "model/file/vocabulary.h"
 #include "model/template/template.h"
 
@@ -241,22 +242,26 @@ static void content_convert(json_t *message, const struct form *form)
                             json_pack("[{s:s, s:O}]", "type", "text", "text", content));
 }
 
-/* Clients send arguments as the text of a JSON object; templates want the object. */
-static void arguments_convert(json_t *calls)
+/* Clients send arguments as the text of a JSON object; templates want the object. Another text
+ * stays as it is. Returns false if memory runs out. */
+static bool arguments_convert(json_t *calls)
 {
+    json_error_t why;
     for (size_t i = 0; i < json_array_size(calls); i++) {
         json_t *function = json_object_get(json_array_get(calls, i), "function");
         const json_t *given = json_object_get(function, "arguments");
         if (!json_is_string(given))
             continue;
-        json_t *arguments = json_string_length(given) == 0
-                                ? json_object()
-                                : json_loadb(json_string_value(given), json_string_length(given),
-                                             JSON_ALLOW_NUL, NULL);
+        const size_t bytes = json_string_length(given);
+        json_t *arguments = bytes == 0 ? json_object() : NULL;
+        if (bytes > 0 && json_text_load(json_string_value(given), bytes, JSON_ALLOW_NUL, &arguments,
+                                        &why) == ST_NO_MEMORY)
+            return false;
         if (json_is_object(arguments))
             json_object_set(function, "arguments", arguments);
         json_decref(arguments);
     }
+    return true;
 }
 
 /* Gives the result of a tool the name of its call, which some templates write. `calls` are those of
@@ -304,7 +309,11 @@ static json_t *messages_convert(const struct form *form, const json_t *messages)
         const char *role = json_string_value(json_object_get(given, "role"));
         if (json_is_array(calls)) {
             json_object_set_new(message, "tool_calls", json_deep_copy(calls));
-            arguments_convert(json_object_get(message, "tool_calls"));
+            if (!arguments_convert(json_object_get(message, "tool_calls"))) {
+                json_decref(message);
+                json_decref(list);
+                return NULL;
+            }
             latest = calls;
         }
         if (role != NULL && strcmp(role, "tool") == 0)

@@ -1,6 +1,7 @@
 /* api_answer_constraint: see the header. */
 #include "server/api/answer_constraint.h"
 
+#include "common/json.h"
 #include "common/limits.h"
 #include "common/text.h"
 #include "model/answer/answer_calls.h"
@@ -8,20 +9,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns false for a JSON schema that is not valid JSON: it stays as it was given, so that the
- * error of its compilation names the mistake. */
-static bool is_embeddable(const struct api_constraint *constraint)
+/* Returns ST_INVALID for a JSON schema that is not valid JSON: it stays as it was given, so that
+ * the error of its compilation names the mistake. Else returns ST_OK or ST_NO_MEMORY. */
+static enum status schema_check(const struct api_constraint *constraint)
 {
     static const char schema[] = "json_schema:";
     const size_t head = sizeof(schema) - 1;
     if (constraint->text == NULL || constraint->bytes < head ||
         memcmp(constraint->text, schema, head) != 0)
-        return true;
-    json_t *value = json_loadb(constraint->text + head, constraint->bytes - head,
-                               JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
-    bool good = value != NULL;
+        return ST_OK;
+    json_error_t why;
+    json_t *value;
+    enum status status = json_text_load(constraint->text + head, constraint->bytes - head,
+                                        JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &value, &why);
     json_decref(value);
-    return good;
+    return status;
 }
 
 static bool text_take(struct text *text, const char *field, struct api_constraint *constraint,
@@ -60,7 +62,10 @@ bool api_answer_constraint(struct answer_format *format, enum answer_begin answe
     const bool bound = calls && (forced || own || tool_fields->strict || !tool_fields->parallel);
     if (!bound && !(own && reasons && answer_begin != ANSWER_BEGINS_AFTER_REASONING))
         return true;
-    if (!is_embeddable(constraint))
+    enum status status = schema_check(constraint);
+    if (status == ST_NO_MEMORY)
+        return api_error_set(error, 503, NULL, "out of memory");
+    if (status != ST_OK)
         return true;
     const struct answer_wanted wanted = {
         .tools = calls ? tools : NULL,

@@ -2,6 +2,7 @@
  * request. */
 #include "server/api/keys_internal.h"
 
+#include "common/json.h"
 #include "common/random.h"
 
 #include <jansson.h>
@@ -116,12 +117,13 @@ enum status api_key_set_read(const char *path, struct api_key_set **out, struct 
         return status;
     json_error_t where;
     struct api_key_set *set = calloc(1, sizeof(*set));
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
-    if (set == NULL)
+    json_t *root;
+    status = json_text_load(text, bytes, JSON_REJECT_DUPLICATES, &root, &where);
+    if (set == NULL || status == ST_NO_MEMORY)
         status = error_set(error, ST_NO_MEMORY, "%s: out of memory", path);
-    else if (root == NULL) /* jansson's messages quote the text, which might be a key */
-        status = error_set(error, ST_INVALID, "%s:%d: not JSON (column %d)", path, where.line,
-                           where.column);
+    else if (status != ST_OK) /* jansson's messages quote the text, which might be a key */
+        status =
+            error_set(error, status, "%s:%d: not JSON (column %d)", path, where.line, where.column);
     else
         status = read_entries(path, root, set, error);
     json_decref(root);

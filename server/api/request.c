@@ -2,11 +2,11 @@
  * the parse. */
 #include "server/api/request.h"
 
+#include "common/json.h"
 #include "server/api/fields.h"
 #include "server/api/forms.h"
 #include "server/api/known_fields.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,11 +123,10 @@ json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error)
     }
     if (!values_check(body, bytes, error))
         return NULL;
-    errno = 0;
-    json_t *root = json_loadb(body, bytes, JSON_ALLOW_NUL, &wrong);
-    if (root == NULL) {
-        /* For jansson, a string that it cannot store is an invalid token. */
-        if (wrong.text[0] == 0 || errno == ENOMEM)
+    json_t *root;
+    enum status status = json_text_load(body, bytes, JSON_ALLOW_NUL, &root, &wrong);
+    if (status != ST_OK) {
+        if (status == ST_NO_MEMORY)
             out_of_memory(error);
         else if (json_error_code(&wrong) == json_error_numeric_overflow)
             number_refuse(body, (size_t)wrong.position, error);

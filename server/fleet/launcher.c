@@ -21,6 +21,8 @@
 #define STOP_US          5000000 /* A process that was asked to end is killed after this time. */
 /* A process that ran for this time is restarted after the shortest pause. */
 #define LIVED_LONG_US 10000000
+/* A process that the kernel has killed has ended after this time, also if it had much memory. */
+#define KILLED_US 10000000
 
 struct launcher {
     struct launcher_options options;
@@ -28,13 +30,31 @@ struct launcher {
     int turns_fd; /* Shared memory by which the machines share the cores. */
     bool stopping;
     uint32_t running;
-    uint64_t memory_kills;                   /* memory_kills_now at the last look. */
+    uint64_t kills_seen;                     /* child_memory_kills at the last look. */
+    uint64_t kills_open;                     /* Those whose process was not reaped yet. */
+    int64_t kills_us;                        /* When kills_open grew last. */
     uint64_t ids[BATCH_RECORD_REQUESTS_MAX]; /* Of the process that is being reaped. */
 };
 
-static uint64_t memory_kills_now(void)
+static uint64_t memory_kills(const struct launcher *l)
 {
-    return child_memory_kills("/proc", "/sys/fs/cgroup");
+    const char *proc = l->options.proc, *cgroups = l->options.cgroups;
+    return child_memory_kills(proc != NULL ? proc : "/proc",
+                              cgroups != NULL ? cgroups : "/sys/fs/cgroup");
+}
+
+/* Updates kills_open. A kill after which no process was reaped was not that of a machine. */
+static void memory_kills_look(struct launcher *l)
+{
+    uint64_t kills = memory_kills(l);
+    int64_t now = clock_now_us(l->options.clock);
+    if (now - l->kills_us > KILLED_US)
+        l->kills_open = 0;
+    if (kills > l->kills_seen) {
+        l->kills_open += kills - l->kills_seen;
+        l->kills_us = now;
+    }
+    l->kills_seen = kills;
 }
 
 /* ---- starting ---- */
@@ -84,7 +104,7 @@ static enum status machine_start(struct launcher *l, struct fleet_machine *m, st
         batches_close(process);
         return status;
     }
-    l->memory_kills = memory_kills_now();
+    memory_kills_look(l);
     process->state = PROCESS_RUNNING;
     process->pid = child.pid;
     process->pidfd = child.pidfd;
@@ -109,6 +129,7 @@ enum status launcher_open(const struct launcher_options *options, struct launche
     l->options = *options;
     l->epoll = epoll_create1(EPOLL_CLOEXEC);
     l->turns_fd = -1;
+    l->kills_seen = memory_kills(l);
     enum status status = turns_create(&l->turns_fd, error);
     if (status == ST_OK && l->epoll < 0)
         status = error_set(error, ST_IO, "launcher: epoll: %s", strerror(errno));
@@ -200,15 +221,14 @@ static void restart_plan(struct launcher *l, struct fleet_machine *m, const char
 }
 
 /* Reports a crash with the requests of the running batches. Returns false if it was none. A SIGKILL
- * counts as a crash if, since the last look, the kernel has killed a process because memory was
- * short: that process was probably this one. */
+ * counts as a crash if the kernel has killed a process because memory was short: that process was
+ * probably this one. The kernel may kill several machines at once, so each takes one kill. */
 static bool crash_report(struct launcher *l, struct fleet_machine *m, const siginfo_t *info)
 {
     char how[96];
-    uint64_t kills = memory_kills_now();
-    bool memory =
-        info->si_code != CLD_EXITED && info->si_status == SIGKILL && kills > l->memory_kills;
-    l->memory_kills = kills;
+    memory_kills_look(l);
+    bool memory = info->si_code != CLD_EXITED && info->si_status == SIGKILL && l->kills_open > 0;
+    l->kills_open -= memory;
     if (l->stopping || (!memory && !child_crashed(info)))
         return false;
     end_text(info, how, sizeof(how));

@@ -46,6 +46,10 @@ struct launcher_options {
     struct fleet *fleet; /* Not owned; must outlive the launcher. */
     const struct clock *clock;
     const char *program; /* NULL = this executable. */
+    /* Where the kernel counts processes that it has killed because memory was short
+     * (child_memory_kills, host/child.h). NULL = "/proc" and "/sys/fs/cgroup". */
+    const char *proc;
+    const char *cgroups;
     /* --log-level of machines that are started; NULL = the level of their config. */
     const char *log_level;
     /* Keys for machines that start. Not owned; must outlive the launcher. NULL = none. */

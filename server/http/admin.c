@@ -2,6 +2,8 @@
  * their results to JSON. */
 #include "server/http/internal.h"
 
+#include "common/json.h"
+
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,7 +121,9 @@ enum MHD_Result http_answer_undrain(struct exchange *x)
 
 enum MHD_Result http_answer_machine_add(struct exchange *x)
 {
-    json_t *root = json_loadb(x->body.data, x->body.bytes, 0, NULL);
+    json_error_t why; /* The gateway reads the body again, and reports the error. */
+    json_t *root;
+    json_text_load(x->body.data, x->body.bytes, 0, &root, &why);
     const char *name = json_string_value(json_object_get(root, "name"));
     if (name != NULL)
         http_audit_target_set(x, name);

@@ -2,6 +2,8 @@
  * content is a list of blocks. */
 #include "server/http/form.h"
 
+#include "common/json.h"
+
 #include <jansson.h>
 #include <string.h>
 
@@ -11,9 +13,12 @@
  * was cut or the model made a mistake, becomes an empty object. */
 static void write_input(struct text *out, const struct completion_form *f)
 {
-    json_t *input = json_loadb(f->item_text.data != NULL ? f->item_text.data : "",
-                               f->item_text.bytes, JSON_ALLOW_NUL, NULL);
-    if (json_is_object(input))
+    json_error_t why;
+    json_t *input;
+    if (json_text_load(f->item_text.data, f->item_text.bytes, JSON_ALLOW_NUL, &input, &why) ==
+        ST_NO_MEMORY)
+        out->broken = true;
+    else if (json_is_object(input))
         text_add(out, f->item_text.data, f->item_text.bytes);
     else
         text_string_add(out, "{}");

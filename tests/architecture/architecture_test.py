@@ -113,6 +113,8 @@ LIBM = re.compile(r"\b((?:exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|cbrt|hyp
                   r"tanh|erf|erfc|tgamma|lgamma)[fl]?)\s*\(")
 # The folders whose C files compute answers.
 SAME_BITS = ["compute", "model/file", "model/forward"]
+# jansson calls a text malformed if memory runs out.
+JSON_LOAD = re.compile(r"\b(json_load(?:s|b|f|fd|_file|_callback))\s*\(")
 # A prototype at the beginning of a line, and the beginning of a function's definition.
 PROTOTYPE = re.compile(r"^(?!static|typedef|return)[a-z][\w *]*?[ *]([a-z]\w*)\([^;{}]*\)[^;{}()]*;", re.M)
 DEFINITION = re.compile(r"^[a-z][\w *]*?[ *]([a-z]\w*)\([^;{}]*\)\s*\{", re.M)
@@ -194,6 +196,9 @@ def check_file(path, text, known):
     if path.endswith((".c", ".h")) and any(within(path, folder) for folder in SAME_BITS):
         for name in LIBM.findall(TEXT.sub('""', code)):
             yield True, f"{path}: {name}() has other bits on other CPUs (call common/fixed_math.h)"
+    if path != "common/json.c" and not within(path, "tests"):
+        for name in JSON_LOAD.findall(code):
+            yield True, f"{path}: {name}() reports a lack of memory as malformed JSON (call common/json.h)"
     if owner(path) not in MAY_INCLUDE:
         yield True, f"{path}: the folder is not in the table of tests/architecture"
 
@@ -282,6 +287,7 @@ PLANTED = [  # (the expected message, the files of the scratch tree)
     ("typedef kv_pool_t", {"kvcache/a.c": "typedef struct {\n    int a;\n} kv_pool_t;\n"}),
     ("never logs", {"transport/a.c": 'void f(void)\n{\n    log_info("x");\n}\n'}),
     ("powf() has other bits", {"model/forward/a.c": "/* exp(x) */\nstatic float f(float x)\n{\n    return powf(x, 2);\n}\n"}),
+    ("json_loadb() reports a lack of memory", {"config/a.c": "/* json_loads() */\nstatic void f(void)\n{\n    json_loadb(0, 0, 0, 0);\n}\n"}),
     ("not in the table", {"stray/a.c": "int a;\n"}),
     ("not in the table", {"model/a.c": "int a;\n"}),
     ("headers include each other", {"model/file/a.h": header("model/file/a.h", '#include "model/file/b.h"\n'),

@@ -5,6 +5,7 @@
 #include "bench/engine_bound.h"
 #include "bench/engine_results.h"
 #include "tests/check.h"
+#include "tests/scarce_memory.h"
 
 #include <math.h>
 #include <string.h>
@@ -158,9 +159,29 @@ static void check_broken_file(const char *path, const char *text)
     engine_results_close(results);
 }
 
+static char path[] = "/tmp/cleave-bench-XXXXXX";
+
+static enum status wrong_end_read(struct error *error)
+{
+    struct engine_results *results = results_open();
+    enum status status = engine_results_read(results, path, error);
+    engine_results_close(results);
+    return status;
+}
+
+/* The file is not to blame if there is no memory for the JSON tree. It is wrong at its end. */
+static void check_no_memory(void)
+{
+    struct error error = {""};
+    uint32_t count;
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL && fputs("{\"engine\": [1, \"a\"]} 7", file) >= 0 && fclose(file) == 0);
+    CHECK(scarce_calls(wrong_end_read, &count, &error) == ST_INVALID && count > 5);
+    CHECKF(strstr(error.text, ":1: end of file expected") != NULL, "%s", error.text);
+}
+
 int main(void)
 {
-    char path[] = "/tmp/cleave-bench-XXXXXX";
     int fd = mkstemp(path);
     CHECK(fd >= 0);
     close(fd);
@@ -172,6 +193,7 @@ int main(void)
     check_file(path);
     check_broken_file(path, "{\"engine\": ");
     check_broken_file(path, "{\"server\": {}}");
+    check_no_memory();
     unlink(path);
     return 0;
 }

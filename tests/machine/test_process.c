@@ -18,6 +18,7 @@
 
 static const char *cleave;
 static char model_set[LIMIT_PATH_BYTES];
+static bool parent_ends_early; /* A machine starts with a ready pipe that no process reads. */
 
 struct process {
     pid_t pid;
@@ -30,6 +31,10 @@ static struct process start(const char *config, const char *name, const char *co
 {
     int ready[2], errors[2];
     CHECK(pipe(ready) == 0 && pipe(errors) == 0);
+    if (parent_ends_early) {
+        close(ready[0]);
+        ready[0] = -1;
+    }
     pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid == 0) {
@@ -41,7 +46,8 @@ static struct process start(const char *config, const char *name, const char *co
         for (int i = 0; extra != NULL && extra[i] != NULL; i++)
             argv[count++] = extra[i];
         dup2(errors[1], STDERR_FILENO);
-        close(ready[0]);
+        if (ready[0] >= 0)
+            close(ready[0]);
         close(errors[0]);
         execv(cleave, (char *const *)argv);
         _exit(127);
@@ -78,7 +84,8 @@ static int wait_exit(struct process *process)
 {
     int status;
     CHECK(waitpid(process->pid, &status, 0) == process->pid);
-    close(process->ready);
+    if (process->ready >= 0)
+        close(process->ready);
     close(process->errors);
     CHECKF(WIFEXITED(status), "it died of signal %d", WTERMSIG(status));
     return WEXITSTATUS(status);
@@ -144,6 +151,15 @@ static void check_life(void)
     int code = wait_exit(&process);
     CHECKF(code == 0, "exit code %d: %s", code, text);
     CHECK(strstr(text, "stops") != NULL && strstr(text, "error") == NULL);
+}
+
+/* A machine whose parent has ended before the machine listens says why it ends. */
+static void check_early_orphan(void)
+{
+    parent_ends_early = true;
+    check_mistake("embedded", "prompt-0", NULL, "the process that started this one", "has ended");
+    check_mistake("embedded", "prompt-9", NULL, "prompt-9", "embedded");
+    parent_ends_early = false;
 }
 
 /* A parent that is killed cannot inform its child; the kernel does. */
@@ -248,6 +264,7 @@ int main(int argc, char **argv)
     check_mistakes(model);
     check_devices();
     check_life();
+    check_early_orphan();
     check_orphan();
     return 0;
 }

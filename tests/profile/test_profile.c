@@ -375,7 +375,7 @@ static void check_files(void)
 {
     struct profile *p = NULL;
     struct error error = {""};
-    CHECK(profile_load("/nowhere/p.json", &p, &error) == ST_INVALID);
+    CHECK(profile_load("/nowhere/p.json", &p, &error) == ST_IO);
     CHECKF(strstr(error.text, "/nowhere/p.json") != NULL &&
                strstr(error.text, "No such file") != NULL,
            "%s", error.text);

@@ -205,6 +205,12 @@ int main(void)
     run(s, 3);
     doomed_add(&doomed, peer, "first");
     doomed_add(&doomed, s[1].peer, "second");
+    doomed_remove(s[1].peer);
+    doomed_add(&doomed, s[1].peer, "third"); /* It becomes the last peer again. */
+    CHECK(doomed_take(&doomed) == peer && doomed_take(&doomed) == s[1].peer);
+    CHECK(strcmp(doomed_reason(s[1].peer), "third") == 0 && doomed_take(&doomed) == NULL);
+    doomed_add(&doomed, peer, "first");
+    doomed_add(&doomed, s[1].peer, "second");
     doomed_add(&doomed, s[1].peer, "third");
     transport_disconnect(s[0].t, peer);
     CHECK(doomed_take(&doomed) == s[1].peer);

@@ -1,6 +1,7 @@
 /* admin_client: see the header. */
 #include "tools/admin/client.h"
 
+#include "common/json.h"
 #include "common/secret.h"
 #include "common/text.h"
 
@@ -226,7 +227,9 @@ static size_t answer_arrived(char *bytes, size_t one, size_t size, void *self)
 static enum status refused(const struct gateway *g, long http_status, const struct text *answer,
                            struct error *error)
 {
-    json_t *root = answer->data != NULL ? json_loadb(answer->data, answer->bytes, 0, NULL) : NULL;
+    json_error_t why; /* An answer that is not JSON has no message. */
+    json_t *root;
+    json_text_load(answer->data, answer->bytes, 0, &root, &why);
     const char *message =
         json_string_value(json_object_get(json_object_get(root, "error"), "message"));
     enum status status = http_status == 404 ? ST_NOT_FOUND : ST_INVALID;
@@ -293,8 +296,13 @@ enum status admin_client_json(struct admin_client *client, unsigned gateway, con
     enum status status = admin_client_text(client, gateway, method, path, body, &text, error);
     if (status != ST_OK)
         return status;
-    json_t *root = json_loads(text, 0, NULL);
+    json_error_t why;
+    json_t *root;
+    status = json_text_load(text, strlen(text), 0, &root, &why);
     free(text);
+    if (status == ST_NO_MEMORY)
+        return error_set(error, status, "%s: no memory for the answer",
+                         client->gateways[gateway].name);
     if (!json_is_object(root)) {
         json_decref(root);
         return error_set(error, ST_IO, "%s: the answer is no JSON object: is this a gateway?",

@@ -54,13 +54,15 @@ static void tail_add(struct text *out, FILE *file)
     bool found = cut ? fseek(file, -HOST_LOGS_BYTES, SEEK_END) == 0 : fseek(file, 0, SEEK_SET) == 0;
     /* The file may grow while it is read. */
     size_t left = HOST_LOGS_BYTES;
-    ssize_t bytes;
+    ssize_t bytes = 0;
     while (found && (bytes = getline(&line, &room, file)) > 0 && (size_t)bytes <= left) {
         left -= (size_t)bytes;
         if (!cut && is_log_line(line))
             text_add(out, line, (size_t)bytes);
         cut = false;
     }
+    /* getline found no memory: without the mark, the log would look complete. */
+    out->broken |= found && bytes < 0 && !feof(file) && !ferror(file);
     free(line);
 }
 

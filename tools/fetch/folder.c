@@ -2,6 +2,7 @@
  * gets its name when all its files are whole. The files of an earlier attempt stay in it. */
 #include "tools/fetch/fetch.h"
 
+#include "common/json.h"
 #include "model/file/folder.h"
 
 #include <errno.h>
@@ -112,7 +113,10 @@ static enum status shards_fetch(const struct folder_fetch *f)
     enum status status = fetch_path(f->options.folder, "", index_name, "", path, f->error);
     if (status != ST_OK)
         return status;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+    json_t *root;
+    status = json_file_load(path, JSON_REJECT_DUPLICATES, &root, &why);
+    if (status != ST_OK && status != ST_INVALID)
+        return error_set(f->error, status, "%s: %s", path, why.text);
     json_t *map = json_object_get(root, "weight_map");
     json_t *seen = json_object();
     const char *tensor;

@@ -2,6 +2,8 @@
  * position in the file, e.g. hosts[0].devices[1].memory. */
 #include "tools/partition/cluster.h"
 
+#include "common/json.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -332,15 +334,24 @@ static enum status read_machine(const struct reader *r, const char *name, json_t
     return status == ST_OK ? check_links(r) : status;
 }
 
-static enum status read_root(json_t *root, const json_error_t *at, const char *name,
-                             const struct profile *profile, struct partition_cluster *out,
+/* Sets the error of a file or text whose loading returned `status`. */
+static enum status load_fail(enum status status, const char *name, const json_error_t *why,
                              struct error *error)
+{
+    return status == ST_INVALID ? error_set(error, status, "%s:%d: %s", name, why->line, why->text)
+                                : error_set(error, status, "%s: %s", name, why->text);
+}
+
+/* `root` and `why` are the results of loading the JSON, which returned `status`. */
+static enum status read_root(enum status status, json_t *root, const json_error_t *why,
+                             const char *name, const struct profile *profile,
+                             struct partition_cluster *out, struct error *error)
 {
     const struct reader r = {name, profile, out, error};
     memset(out, 0, sizeof(*out));
-    if (root == NULL)
-        return error_set(error, ST_INVALID, "%s:%d: %s", name, at->line, at->text);
-    enum status status = read_all(&r, root);
+    if (status != ST_OK)
+        return load_fail(status, name, why, error);
+    status = read_all(&r, root);
     json_decref(root);
     return status;
 }
@@ -349,21 +360,19 @@ enum status partition_cluster_parse(const char *text, size_t bytes, const char *
                                     const struct profile *profile, struct partition_cluster *out,
                                     struct error *error)
 {
-    json_error_t at;
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &at);
-    return read_root(root, &at, name, profile, out, error);
+    json_error_t why;
+    json_t *root;
+    enum status status = json_text_load(text, bytes, JSON_REJECT_DUPLICATES, &root, &why);
+    return read_root(status, root, &why, name, profile, out, error);
 }
 
 enum status partition_cluster_load(const char *path, const struct profile *profile,
                                    struct partition_cluster *out, struct error *error)
 {
-    FILE *file = fopen(path, "rb");
-    if (file == NULL)
-        return error_set(error, ST_IO, "%s: %s", path, strerror(errno));
-    json_error_t at;
-    json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, &at);
-    fclose(file);
-    return read_root(root, &at, path, profile, out, error);
+    json_error_t why;
+    json_t *root;
+    enum status status = json_file_load(path, JSON_REJECT_DUPLICATES, &root, &why);
+    return read_root(status, root, &why, path, profile, out, error);
 }
 
 enum status partition_cluster_of_machine(const char *path, const char *name,
@@ -371,12 +380,13 @@ enum status partition_cluster_of_machine(const char *path, const char *name,
                                          struct partition_cluster *out, struct error *error)
 {
     const struct reader r = {path, profile, out, error};
-    json_error_t at;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &at);
+    json_error_t why;
+    json_t *root;
+    enum status status = json_file_load(path, JSON_REJECT_DUPLICATES, &root, &why);
     memset(out, 0, sizeof(*out));
-    if (root == NULL)
-        return error_set(error, ST_INVALID, "%s:%d: %s", path, at.line, at.text);
-    enum status status = read_machine(&r, name, root);
+    if (status != ST_OK)
+        return load_fail(status, path, &why, error);
+    status = read_machine(&r, name, root);
     json_decref(root);
     return status;
 }

@@ -35,7 +35,7 @@ struct partition_cluster {
 
 /* Reads a cluster file. Links that the file does not give are taken from the profile. ST_IO: the
  * file cannot be read. ST_INVALID: the text or a value is wrong, or a link is missing.
- * ST_TOO_LARGE: too many kinds of devices. The error names the file. */
+ * ST_TOO_LARGE: too many kinds of devices. ST_NO_MEMORY: memory runs out. The error names the file. */
 enum status partition_cluster_load(const char *path, const struct profile *profile,
                                    struct partition_cluster *out, struct error *error);
 /* Does what partition_cluster_load does, for a text. name: the file's name in errors. */
@@ -44,8 +44,7 @@ enum status partition_cluster_parse(const char *text, size_t bytes, const char *
                                     struct error *error);
 
 /* Reads a hardware file (tools/simulate/hardware.h) as a cluster of one host with the name `name`.
- * Uses the file's keys "devices" and "links". Returns the errors of partition_cluster_load, but
- * ST_INVALID if the file cannot be read. */
+ * Uses the file's keys "devices" and "links". Returns the errors of partition_cluster_load. */
 enum status partition_cluster_of_machine(const char *path, const char *name,
                                          const struct profile *profile,
                                          struct partition_cluster *out, struct error *error);

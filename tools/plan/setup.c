@@ -219,7 +219,9 @@ static enum status cell_append(struct plan_setup *setup, struct plan_cell *cell,
                                const char *more, struct error *error)
 {
     if (setup->cell_count == PLAN_CELLS_MAX)
-        return error_set(error, ST_TOO_LARGE, "--clusters: more than %d clusters", PLAN_CELLS_MAX);
+        return error_set(error, ST_TOO_LARGE,
+                         "more than %d clusters: each cluster counts once for each --fixed",
+                         PLAN_CELLS_MAX);
     char *text = setup->names[setup->cell_count];
     snprintf(text, sizeof(setup->names[0]), "%.60s%s", name, more);
     cell->name = text;

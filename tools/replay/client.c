@@ -4,6 +4,7 @@
 #include "tools/replay/client.h"
 
 #include "common/clock.h"
+#include "common/json.h"
 #include "common/text.h"
 #include "tools/replay/sse.h"
 
@@ -132,10 +133,13 @@ static bool event_read(void *self, const char *data, size_t size)
         exchange->seen_done = true;
         return true;
     }
-    json_t *root = json_loadb(data, size, 0, NULL);
+    json_error_t why;
+    json_t *root;
+    enum status status = json_text_load(data, size, 0, &root, &why);
     if (!json_is_object(root)) {
         json_decref(root);
-        result_fail(&exchange->result, REPLAY_BAD_EVENT, data);
+        result_fail(&exchange->result, REPLAY_BAD_EVENT,
+                    status == ST_NO_MEMORY ? "no memory for an event" : data);
         return false;
     }
     json_t *error = json_object_get(root, "error");
@@ -184,7 +188,9 @@ static size_t answer_arrived(char *bytes, size_t one, size_t size, void *self)
 static void http_failed(struct exchange *exchange)
 {
     exchange->error_body[exchange->error_size] = 0;
-    json_t *root = json_loadb(exchange->error_body, exchange->error_size, 0, NULL);
+    json_error_t why; /* error_message shows a body that is not JSON as it is. */
+    json_t *root;
+    json_text_load(exchange->error_body, exchange->error_size, 0, &root, &why);
     result_fail(&exchange->result, REPLAY_HTTP_STATUS, error_message(root, exchange->error_body));
     json_decref(root);
 }
@@ -396,10 +402,11 @@ enum status replay_client_ask(struct replay_client *client, const char *path, co
 
     const bool empty = answer.bytes == 0;
     const bool good = code == CURLE_OK && http_status == 200 && !empty && !answer.broken;
-    errno = 0;
-    json_t *root = good ? json_loadb(answer.data, answer.bytes, 0, NULL) : NULL;
+    json_error_t why;
+    json_t *root = NULL;
     const bool short_of_memory =
-        answer.broken || code == CURLE_OUT_OF_MEMORY || (good && root == NULL && errno == ENOMEM);
+        answer.broken || code == CURLE_OUT_OF_MEMORY ||
+        (good && json_text_load(answer.data, answer.bytes, 0, &root, &why) == ST_NO_MEMORY);
     text_done(&answer);
     if (short_of_memory)
         return error_set(error, ST_NO_MEMORY, "%s: out of memory", url);

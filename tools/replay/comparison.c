@@ -2,6 +2,7 @@
  * request gives three pairs of samples and their ratios. */
 #include "tools/replay/comparison.h"
 
+#include "common/json.h"
 #include "tools/report/csv.h"
 #include "tools/report/slo.h"
 
@@ -128,13 +129,13 @@ static enum status csv_read(struct replay_comparison *times, FILE *file, uint64_
 static enum status summary_read(struct replay_comparison *times, FILE *file, struct error *error)
 {
     json_error_t why;
-    errno = 0;
-    json_t *root = json_loadf(file, 0, &why);
-    if (root == NULL && errno == ENOMEM)
-        return error_set(error, ST_NO_MEMORY, "%s: out of memory", times->path);
+    json_t *root;
+    enum status status = json_stream_load(file, 0, &root, &why);
+    if (status != ST_OK && status != ST_INVALID)
+        return error_set(error, status, "%s: %s", times->path, why.text);
     json_t *summary = json_object_get(root, "summary");
     const json_t *from = summary != NULL ? summary : root;
-    enum status status = ST_OK;
+    status = ST_OK;
     times->summary = true;
     for (int t = 0; t < REPLAY_TIME_COUNT && status == ST_OK; t++) {
         char key[16];

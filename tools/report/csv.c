@@ -1,6 +1,8 @@
 /* csv: see the header. */
 #include "tools/report/csv.h"
 
+#include "tools/report/lines.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -20,7 +22,7 @@ static uint32_t cut(char *text, char **fields)
     return count;
 }
 
-/* Reads the next line that is not empty. False: end of the file, or an error (end_check). */
+/* Reads the next line that is not empty. False: end of the file, or an error (lines_end_check). */
 static bool line_read(struct csv *csv)
 {
     ssize_t bytes;
@@ -33,16 +35,6 @@ static bool line_read(struct csv *csv)
             csv->text[--bytes] = 0;
     } while (bytes == 0);
     return true;
-}
-
-/* Returns why there is no further line. ST_OK = the end of the file. */
-static enum status end_check(const struct csv *csv, struct error *error)
-{
-    if (ferror(csv->file)) /* Such as a folder. */
-        return error_set(error, ST_IO, "%s: cannot be read", csv->path);
-    if (!feof(csv->file)) /* getline found no memory for a line. */
-        return error_set(error, ST_NO_MEMORY, "%s: out of memory", csv->path);
-    return ST_OK;
 }
 
 enum status csv_open(struct csv *csv, const char *path, struct error *error)
@@ -59,7 +51,7 @@ enum status csv_open_file(struct csv *csv, FILE *file, const char *path, struct 
     *csv = (struct csv){.file = file};
     snprintf(csv->path, sizeof(csv->path), "%s", path);
     if (!line_read(csv)) {
-        enum status status = end_check(csv, error);
+        enum status status = lines_end_check(csv->file, csv->path, error);
         csv_close(csv);
         return status != ST_OK
                    ? status
@@ -105,7 +97,7 @@ enum status csv_column_find(const struct csv *csv, const char *name, uint32_t *c
 bool csv_next(struct csv *csv, enum status *status_out, struct error *error)
 {
     const bool is_row = line_read(csv);
-    *status_out = is_row ? ST_OK : end_check(csv, error);
+    *status_out = is_row ? ST_OK : lines_end_check(csv->file, csv->path, error);
     csv->field_count = is_row ? cut(csv->text, csv->fields) : 0;
     return is_row;
 }

@@ -1,6 +1,8 @@
 /* hardware: see the header. */
 #include "tools/simulate/hardware.h"
 
+#include "common/json.h"
+
 #include <jansson.h>
 #include <math.h>
 #include <stddef.h>
@@ -174,13 +176,13 @@ void hardware_find(const char *path, char out[LIMIT_PATH_BYTES])
 enum status hardware_read(const char *path, struct hardware *out, struct error *error)
 {
     json_error_t why;
-    json_t *object = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+    json_t *object;
     struct hardware read = {.name = ""};
-    enum status status;
-    if (object == NULL && why.line <= 0) /* the text names the file */
-        status = error_set(error, ST_INVALID, "%s", why.text);
-    else if (object == NULL)
-        status = error_set(error, ST_INVALID, "%s:%d: %s", path, why.line, why.text);
+    enum status status = json_file_load(path, JSON_REJECT_DUPLICATES, &object, &why);
+    if (status == ST_INVALID)
+        error_set(error, status, "%s:%d: %s", path, why.line, why.text);
+    else if (status != ST_OK)
+        error_set(error, status, "%s: %s", path, why.text);
     else if (!json_is_object(object))
         status = error_set(error, ST_INVALID, "%s: want an object", path);
     else

@@ -3,6 +3,7 @@
 #include "tools/simulate/replay_log.h"
 
 #include "events/event_text.h"
+#include "tools/report/lines.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -238,7 +239,7 @@ enum status replay_log(FILE *file, const char *name, const struct replay_log_cal
         /* The last line of a gateway that died while writing it has no end. */
         bool cut = text[bytes - 1] != '\n';
         status = event_text_read(text, (size_t)bytes, &r->line, &what);
-        if (status != ST_OK && cut && feof(file)) {
+        if (status == ST_INVALID && cut && feof(file)) {
             status = ST_OK;
             break;
         }
@@ -248,8 +249,8 @@ enum status replay_log(FILE *file, const char *name, const struct replay_log_cal
     if (status != ST_OK)
         error_set(error, status, "%s:%llu: %.300s", name, (unsigned long long)r->totals.lines,
                   what.text);
-    else if (ferror(file))
-        status = error_set(error, ST_IO, "%s: cannot be read", name);
+    else
+        status = lines_end_check(file, name, error);
     *out = r->totals;
     versions_close(r);
     text_done(&r->logged);

@@ -5,7 +5,8 @@
  * replaces 512, and tenant. Other members are ignored. */
 #include "tools/trace/line.h"
 
-#include <errno.h>
+#include "common/json.h"
+
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -105,11 +106,12 @@ static enum status members_read(struct trace_line *line, json_t *root, struct tr
 
 enum status trace_mooncake_row(struct trace_line *line, struct trace_raw *out, struct error *error)
 {
-    errno = 0;
-    json_t *root = json_loads(line->text, JSON_REJECT_DUPLICATES, NULL);
-    /* For jansson, a string that it cannot store is an invalid token. */
-    if (root == NULL && errno == ENOMEM)
-        return error_set(error, ST_NO_MEMORY, "%s: out of memory", line->path);
+    json_error_t why;
+    json_t *root;
+    enum status status =
+        json_text_load(line->text, strlen(line->text), JSON_REJECT_DUPLICATES, &root, &why);
+    if (status == ST_NO_MEMORY)
+        return error_set(error, status, "%s: out of memory", line->path);
     if (!json_is_object(root)) {
         json_decref(root);
         return error_set(error, ST_INVALID,
@@ -118,7 +120,7 @@ enum status trace_mooncake_row(struct trace_line *line, struct trace_raw *out, s
                          line->path, (unsigned long long)line->number, TRACE_SHOWN_BYTES,
                          line->text);
     }
-    enum status status = members_read(line, root, out, error);
+    status = members_read(line, root, out, error);
     json_decref(root);
     return status;
 }

@@ -5,6 +5,7 @@
 
 #include "common/random.h"
 #include "events/event_text.h"
+#include "tools/report/lines.h"
 #include "tools/trace/trace.h"
 
 #include <errno.h>
@@ -323,7 +324,7 @@ static enum status file_read(struct served_reader *r, FILE *file, const char *na
         number++;
         bool whole = text[bytes - 1] == '\n';
         status = event_text_read(text, (size_t)bytes, &r->line, &what);
-        if (status != ST_OK && !whole && feof(file)) {
+        if (status == ST_INVALID && !whole && feof(file)) {
             /* The gateway died while it wrote the line, or writes it now. */
             r->totals.files_incomplete++;
             status = ST_OK;
@@ -343,8 +344,8 @@ static enum status file_read(struct served_reader *r, FILE *file, const char *na
         slots_forget(r);
         status = ST_OK;
     }
-    if (status == ST_OK && ferror(file))
-        status = error_set(error, ST_IO, "%s: %s", name, strerror(errno));
+    if (status == ST_OK)
+        status = lines_end_check(file, name, error);
     free(text);
     return status;
 }

@@ -5,6 +5,7 @@
 #include "common/secret.h"
 #include "server/api/keys.h"
 #include "tests/check.h"
+#include "tests/scarce_memory.h"
 
 #include <malloc.h>
 #include <string.h>
@@ -33,6 +34,22 @@ static void check_wrong(const char *text, mode_t mode, const char *part)
     CHECKF(strstr(error.text, part) != NULL, "no '%s' in: %s", part, error.text);
     CHECKF(strstr(error.text, path) != NULL, "no path in: %s", error.text);
     CHECKF(strstr(error.text, "0123456789") == NULL, "a key is shown: %s", error.text);
+}
+
+static enum status wrong_end_read(struct error *error)
+{
+    struct api_key_set *set;
+    return api_key_set_read(path, &set, error);
+}
+
+/* The file is not to blame if there is no memory for the JSON tree. It is wrong at its end. */
+static void check_no_memory(void)
+{
+    struct error error = {""};
+    uint32_t count;
+    file_write("{\"keys\": [{\"name\": \"a\"}]} 7", 0600);
+    CHECK(scarce_calls(wrong_end_read, &count, &error) == ST_INVALID && count > 5);
+    CHECKF(strstr(error.text, ":1: not JSON (column 27)") != NULL, "%s", error.text);
 }
 
 static void check_files(void)
@@ -651,6 +668,7 @@ int main(void)
     int fd = mkstemp(path);
     CHECK(fd >= 0 && close(fd) == 0);
     check_empty();
+    check_no_memory();
     check_files();
     CHECK(api_keys_open(&keys) == ST_OK);
     check_finding(keys);

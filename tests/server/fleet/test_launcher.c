@@ -143,6 +143,7 @@ static int64_t shifted_now(void *self)
 static const struct clock shifted = {.now_us = shifted_now};
 
 static struct fleet *fleet;
+static const char *counts_folder; /* Where the kernel counts what it has killed; NULL = as usual. */
 
 static struct launcher *launch(struct config *config, const char *prompt, const char *token,
                                struct seen *seen)
@@ -159,6 +160,8 @@ static struct launcher *launch(struct config *config, const char *prompt, const 
         .fleet = fleet,
         .clock = &shifted,
         .log_level = "warn",
+        .proc = counts_folder,
+        .cgroups = counts_folder,
         .events = {on_ready, on_crashed, on_ended, on_given_up},
         .self = seen,
     };
@@ -294,6 +297,44 @@ static void test_memory_kills(void)
     }
 }
 
+/* The kernel has killed two machines at once, as the count says; the second end is seen later, when
+ * the first machine runs again. A third machine was killed by hand; so was one long after a kill. */
+static void test_killed_at_once(void)
+{
+    static struct config config;
+    struct seen seen[2];
+    char root[] = "/tmp/cleave-launcher-XXXXXX";
+    char path[256];
+    CHECK(mkdtemp(root) != NULL);
+    file_write(root, "vmstat", "oom_kill 3\n");
+    counts_folder = root;
+    struct launcher *l = launch(&config, "good", "good-2", seen);
+    turn_until(l, &seen[0].ready, 1);
+    turn_until(l, &seen[1].ready, 1);
+    file_write(root, "vmstat", "oom_kill 5\n");
+    for (int i = 0; i < 2; i++) {
+        kill(atoi(seen[i].address + 10), SIGKILL);
+        turn_until(l, &seen[i].ready, 2);
+        CHECKF(seen[i].crashed == 1 && strstr(seen[i].why, "memory was short") != NULL, "%d: %s", i,
+               seen[i].why);
+    }
+    kill(atoi(seen[0].address + 10), SIGKILL);
+    turn_until(l, &seen[0].ready, 3);
+    CHECK(seen[0].crashed == 1 && seen[0].ended == 2);
+    file_write(root, "vmstat", "oom_kill 7\n");
+    kill(atoi(seen[0].address + 10), SIGKILL);
+    turn_until(l, &seen[0].ready, 4);
+    CHECK(seen[0].crashed == 2);
+    clock_shift_us += 11000000;
+    kill(atoi(seen[1].address + 10), SIGKILL);
+    turn_until(l, &seen[1].ready, 3);
+    CHECK(seen[1].crashed == 1 && seen[1].ended == 2);
+    stop_all(l, false);
+    counts_folder = NULL;
+    snprintf(path, sizeof(path), "%s/vmstat", root);
+    CHECK(remove(path) == 0 && remove(root) == 0);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "machine") == 0)
@@ -316,6 +357,7 @@ int main(int argc, char **argv)
     CHECK(seen[0].ended == 1); /* an end that was asked for is no event */
 
     test_memory_kills();
+    test_killed_at_once();
     test_changes();
     test_bereft();
     l = launch(&config, "good", "hopeless", seen);

@@ -5,6 +5,7 @@
  * example in deploy/. */
 #include "tests/check.h"
 #include "tests/profile/profile_example.h"
+#include "tests/scarce_memory.h"
 #include "tools/partition/print.h"
 
 #include <math.h>
@@ -49,6 +50,22 @@ static void parse(const char *text)
     CHECKF(partition_cluster_parse(text, strlen(text), "c.json", profile, &cluster, &error) ==
                ST_OK,
            "%s", error.text);
+}
+
+static enum status wrong_end_read(struct error *error)
+{
+    static const char text[] = "{\"hosts\": [1, \"a\"]} 7";
+    struct partition_cluster out;
+    return partition_cluster_parse(text, strlen(text), "c.json", profile, &out, error);
+}
+
+/* The file is not to blame if there is no memory for the JSON tree. It is wrong at its end. */
+static void no_memory(void)
+{
+    struct error error = {""};
+    uint32_t count;
+    CHECK(scarce_calls(wrong_end_read, &count, &error) == ST_INVALID && count > 5);
+    CHECKF(strncmp(error.text, "c.json:1: end of file expected", 30) == 0, "%s", error.text);
 }
 
 static void refused(const char *text, const char *want)
@@ -329,6 +346,7 @@ int main(int argc, char **argv)
     missing_links();
     sizes();
     one_stage();
+    no_memory();
     windows();
     links();
     pictures();

@@ -7,6 +7,7 @@
 #include "tests/check.h"
 #include "tests/profile/profile_example.h"
 #include "tests/profile/profile_ranks.h"
+#include "tests/scarce_memory.h"
 #include "tools/simulate/machine_split.h"
 #include "tools/simulate/sim_machines.h"
 
@@ -37,6 +38,30 @@ static enum status machine_read(const char *text, struct hardware *hardware,
     return status == ST_OK
                ? partition_cluster_of_machine(path, hardware->name, profile, cluster, error)
                : status;
+}
+
+static enum status wrong_end_read(struct error *error)
+{
+    struct hardware hardware;
+    return hardware_read(path, &hardware, error);
+}
+
+static enum status wrong_end_read_cluster(struct error *error)
+{
+    struct partition_cluster cluster;
+    return partition_cluster_of_machine(path, "x", profile, &cluster, error);
+}
+
+/* The file is not to blame if there is no memory for the JSON tree. It is wrong at its end. */
+static void no_memory(void)
+{
+    struct error error = {""};
+    uint32_t count;
+    scratch_write("{\"name\": [1, \"a\"]} 7");
+    CHECK(scarce_calls(wrong_end_read, &count, &error) == ST_INVALID && count > 5);
+    CHECKF(strstr(error.text, ":1: end of file expected") != NULL, "%s", error.text);
+    CHECK(scarce_calls(wrong_end_read_cluster, &count, &error) == ST_INVALID && count > 5);
+    CHECKF(strstr(error.text, ":1: end of file expected") != NULL, "%s", error.text);
 }
 
 static void reads(void)
@@ -321,6 +346,7 @@ int main(void)
     CHECK(profile_parse(profile_example, strlen(profile_example), "test", &profile, &error) ==
           ST_OK);
     reads();
+    no_memory();
     faults();
     groups();
     limits();

@@ -5,6 +5,7 @@
 
 #include "events/event_text.h"
 #include "tests/check.h"
+#include "tests/scarce_lines.h"
 
 #include <string.h>
 
@@ -200,11 +201,29 @@ static void test_wrong(void)
     check_wrong("{\"t\":2,\"event\":\"tick\",\"version\":3,\"actions\":[]}", "version 3");
 }
 
+/* The log does not end where memory runs out. */
+static void test_no_memory(void)
+{
+    struct log log;
+    struct replay_log_totals totals;
+    struct seen seen = {0};
+    struct error error = {""};
+    log_begin(&log, true);
+    machines_up(&log);
+    scarce_lines_left = 2;
+    enum status status = replay(log.text.data, log.text.bytes, &seen, &totals, &error);
+    scarce_lines_left = SIZE_MAX;
+    CHECK(status == ST_NO_MEMORY && totals.lines == 2);
+    CHECKF(strcmp(error.text, "log: out of memory") == 0, "%s", error.text);
+    log_end(&log);
+}
+
 int main(void)
 {
     test_same();
     test_differs();
     test_overdue();
     test_wrong();
+    test_no_memory();
     return 0;
 }

@@ -3,6 +3,7 @@
  * gives an error that names file and line. Method: small logs by hand, each line as
  * events/event_text.h shows it. A real gateway's log is in tests/cluster/test_replay.py. */
 #include "tests/check.h"
+#include "tests/scarce_lines.h"
 #include "tools/trace/served.h"
 #include "tools/trace/trace.h"
 
@@ -238,6 +239,16 @@ static void test_many(void)
     unlink(paths[0]);
 }
 
+/* The log does not end where memory runs out, even if wrong lines are skipped. */
+static void test_no_memory(void)
+{
+    for (int skip = 0; skip < 2; skip++) {
+        scarce_lines_left = 1;
+        failure_wanted(COMPUTED(1, 0) ENDED(2, 0, 3), skip, ST_NO_MEMORY, ": out of memory");
+        scarce_lines_left = SIZE_MAX;
+    }
+}
+
 int main(void)
 {
     CHECK(mkdtemp(folder) != NULL);
@@ -248,6 +259,7 @@ int main(void)
     test_left_out();
     test_files();
     test_wrong();
+    test_no_memory();
     test_many();
     unlink(paths[1]);
     CHECK(rmdir(folder) == 0);

@@ -2,11 +2,11 @@
 #include "tools/simulate/splitwise/reference.h"
 
 #include "common/clock.h"
+#include "common/json.h"
 #include "tools/report/slo.h"
 #include "tools/simulate/splitwise/models.h"
 #include "tools/simulate/splitwise/reference_expected.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -275,17 +275,16 @@ enum status reference_run(const char *directory, reference_case_call each, void 
     json_error_t why;
     snprintf(r.cases_path, sizeof(r.cases_path), "%s/cases.json", directory);
     snprintf(r.table_path, sizeof(r.table_path), "%s/perf_model.csv", directory);
-    errno = 0;
-    json_t *cases = json_load_file(r.cases_path, 0, &why);
-    /* For jansson, a string that it cannot store is an invalid token. */
-    if (cases == NULL && errno == ENOMEM)
-        return error_set(error, ST_NO_MEMORY, "%s: out of memory", r.cases_path);
+    json_t *cases;
+    enum status status = json_file_load(r.cases_path, 0, &cases, &why);
+    if (status == ST_INVALID)
+        return error_set(error, status, "%s:%d: %s", r.cases_path, why.line, why.text);
+    if (status != ST_OK)
+        return error_set(error, status, "%s: %s", r.cases_path, why.text);
     if (!json_is_array(cases)) {
         json_decref(cases);
-        return error_set(error, ST_INVALID, "%s:%d: %s", r.cases_path, why.line > 0 ? why.line : 1,
-                         cases == NULL ? why.text : "want an array of cases");
+        return error_set(error, ST_INVALID, "%s:1: want an array of cases", r.cases_path);
     }
-    enum status status = ST_OK;
     for (size_t i = 0; i < json_array_size(cases) && status == ST_OK; i++) {
         struct one_case *c = calloc(1, sizeof(*c));
         status =

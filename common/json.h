@@ -1,0 +1,27 @@
+/* json: reads JSON text with jansson, and says why a text could not be read. Any folder may call
+ * the functions, on any thread; they keep no state and write no logs. `flags` are those of jansson,
+ * such as JSON_REJECT_DUPLICATES. Text that the program itself makes is written with common/text.h
+ * or jansson. */
+#ifndef COMMON_JSON_H
+#define COMMON_JSON_H
+
+#include "common/status.h"
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdio.h>
+
+/* These functions read the JSON in a memory (`text` NULL = no bytes), in a file, or in an open file
+ * from its position on. The caller releases *out with json_decref. Return
+ *   ST_OK         *out is the document.
+ *   ST_INVALID    The text is not JSON: why_out->text says why, and line, column and position say
+ *                 where. json_error_code(why_out) says, for example, that a number is too large.
+ *   ST_IO         The file cannot be opened or read: why_out->text says why.
+ *   ST_NO_MEMORY  why_out->text is "out of memory".
+ * Except with ST_OK, *out is NULL. why_out->line is 0 or less if no line is to blame. */
+enum status json_text_load(const char *text, size_t bytes, size_t flags, json_t **out,
+                           json_error_t *why_out);
+enum status json_file_load(const char *path, size_t flags, json_t **out, json_error_t *why_out);
+enum status json_stream_load(FILE *file, size_t flags, json_t **out, json_error_t *why_out);
+
+#endif

@@ -1,0 +1,35 @@
+/* Goal: a config is not called wrong if there is no memory to read it. Method: texts that are wrong
+ * at their end, so that they are wrong only for a reader that had enough memory, with an allocator
+ * that fails after 0, 1, 2 … allocations. */
+#include "config/config.h"
+
+#include "tests/check.h"
+#include "tests/scarce_memory.h"
+
+#include <string.h>
+
+static enum status wrong_end_read(struct error *error)
+{
+    static struct config config;
+    static const char text[] = "{\"pools\": [1, \"a\"]} 7";
+    return config_parse(text, strlen(text), "x", &config, error);
+}
+
+static enum status wrong_machine_end_read(struct error *error)
+{
+    static struct config config;
+    static const char text[] = "{\"name\": [1, \"a\"]} 7";
+    struct config_machine machine;
+    return config_machine_parse(text, strlen(text), "x", &config, &machine, error);
+}
+
+int main(void)
+{
+    struct error error = {""};
+    uint32_t count;
+    CHECK(scarce_calls(wrong_end_read, &count, &error) == ST_INVALID && count > 5);
+    CHECKF(strncmp(error.text, "x:1: not JSON: ", 15) == 0, "%s", error.text);
+    CHECK(scarce_calls(wrong_machine_end_read, &count, &error) == ST_INVALID && count > 5);
+    CHECKF(strncmp(error.text, "x: not JSON: ", 13) == 0, "%s", error.text);
+    return 0;
+}
