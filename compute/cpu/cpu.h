@@ -104,7 +104,7 @@ struct compute_matrix {
     uint32_t rows;
     uint32_t cols;
     struct cpu_product_way way; /* Products of many rows. */
-    uint32_t groups; /* Number of groups; the last group is padded with rows of zeros. */
+    uint32_t groups;            /* Number of groups; the last group is padded with rows of zeros. */
     size_t group_bytes;
     uint8_t *data;
     struct arena_chunk *chunk; /* The chunk that `data` is in. */

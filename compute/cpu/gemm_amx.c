@@ -41,9 +41,15 @@ struct panel_block {
 #define W_ODD     "7"
 
 #define TILE_LOAD(tile, at, stride)                                                                \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" tile ::"r"(at), "r"((size_t)(stride)) : "memory")
+    do {                                                                                           \
+        const size_t step = (stride);                                                              \
+        __asm__ volatile("tileloadd (%0,%1,1), %%tmm" tile ::"r"(at), "r"(step) : "memory");       \
+    } while (0)
 #define TILE_STORE(tile, at)                                                                       \
-    __asm__ volatile("tilestored %%tmm" tile ", (%0,%1,1)" ::"r"(at), "r"((size_t)64) : "memory")
+    do {                                                                                           \
+        const size_t step = 64;                                                                    \
+        __asm__ volatile("tilestored %%tmm" tile ", (%0,%1,1)" ::"r"(at), "r"(step) : "memory");   \
+    } while (0)
 #define TILE_ZERO(tile) __asm__ volatile("tilezero %%tmm" tile ::)
 #define TILE_DOTS(sums, rows, w)                                                                   \
     __asm__ volatile("tdpbssd %%tmm" w ", %%tmm" rows ", %%tmm" sums ::)
@@ -72,7 +78,7 @@ struct panel_block {
             TILE_STORE(LOW_##parity, (sums).low);                                                  \
     } while (0)
 
-#define BIAS_4   SUM_BIAS, SUM_BIAS, SUM_BIAS, SUM_BIAS
+#define BIAS_4 SUM_BIAS, SUM_BIAS, SUM_BIAS, SUM_BIAS
 #define BIAS_ROW                                                                                   \
     {                                                                                              \
         BIAS_4, BIAS_4, BIAS_4, BIAS_4                                                             \

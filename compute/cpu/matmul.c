@@ -117,8 +117,7 @@ static void product_multiply(const struct matmul *job, const struct compute_matr
         if (job->strips) {
             const size_t strip = (size_t)first_row / KERNELS_STRIP_ROWS * p->blocks;
             p->strips = job->a->strips + strip;
-            p->strip_planes =
-                job->a->strip_planes != NULL ? job->a->strip_planes + strip : NULL;
+            p->strip_planes = job->a->strip_planes != NULL ? job->a->strip_planes + strip : NULL;
             job->kernels->gemm_strips(p);
         } else
             job->kernels->gemm_quantised(p);
