@@ -27,6 +27,9 @@ enum compute_needs {
     COMPUTE_NEEDS_REFINED = 4,
     COMPUTE_NEEDS_BF16 = 8,
     COMPUTE_NEEDS_F8 = 16, /* E4M3; no effect on devices that do not multiply E4M3. */
+    /* With COMPUTE_NEEDS_Q8, the same integers a second time, in the order that tile registers
+     * read. Products are possible without this form, but large batches are then slower. */
+    COMPUTE_NEEDS_STRIPS = 32,
 };
 
 /* The function that a feed-forward applies to the product with its gate matrix. */

@@ -15,7 +15,25 @@ void cpu_activations_close(struct compute *c, struct compute_activations *a)
     free(a->rounded);
     free(a->blocks);
     free(a->second_planes);
+    free(a->strips);
+    free(a->strip_planes);
     free(a);
+}
+
+/* Returns false if there is no memory. The rows after the last row of a batch have no effect, but
+ * their numbers must not be subnormal: that would be slow. */
+static bool strips_open(struct compute_activations *a)
+{
+    const size_t count =
+        ((size_t)a->rows_max + KERNELS_STRIP_ROWS - 1) / KERNELS_STRIP_ROWS * (a->cols / 32);
+    a->strips = cpu_memory_allocate(count * sizeof(*a->strips));
+    if (a->strips == NULL)
+        return false;
+    memset(a->strips, 0, count * sizeof(*a->strips));
+    if (a->second_planes == NULL)
+        return true;
+    a->strip_planes = cpu_memory_allocate(count * sizeof(*a->strip_planes));
+    return a->strip_planes != NULL;
 }
 
 enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t cols,
@@ -48,6 +66,8 @@ enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t 
         if (a->second_planes == NULL)
             goto undo_activations;
     }
+    if ((needs & COMPUTE_NEEDS_Q8) != 0 && (needs & COMPUTE_NEEDS_STRIPS) != 0 && !strips_open(a))
+        goto undo_activations;
     if (cpu_scratch_grow(c, cols) != ST_OK)
         goto undo_activations;
     *out = a;
@@ -62,6 +82,7 @@ void cpu_activations_begin(struct compute_activations *a, uint32_t row_count)
 {
     assert(row_count <= a->rows_max);
     a->tile_rows = cpu_tile_rows(row_count);
+    a->few = row_count < CPU_UNPACK_ROWS_MIN;
 }
 
 struct row_job {
@@ -89,6 +110,31 @@ static float *row_target(const struct row_job *job, uint32_t row, uint32_t threa
     return job->c->scratch[thread].data;
 }
 
+/* Copies columns [col, col + count) of a row from a->blocks to a->strips. */
+static void strips_write(const struct compute_activations *a, uint32_t row, uint32_t col,
+                         uint32_t count)
+{
+    const size_t first = cpu_activation_block(a, row, col);
+    const size_t to = (size_t)(row / KERNELS_STRIP_ROWS) * (a->cols / 32) + col / 32;
+    const uint32_t in = row % a->tile_rows, out = row % KERNELS_STRIP_ROWS;
+    for (uint32_t i = 0; i < count / 32; i++) {
+        const struct kernels_block *block = &a->blocks[first + i];
+        struct kernels_strip *strip = &a->strips[to + i];
+        memcpy(strip->quants[out], block->quants[in], sizeof(strip->quants[out]));
+        strip->scale[out] = block->scale[in];
+        strip->scaled_sum[out] = block->scaled_sum[in];
+        strip->shift[out] = block->refined[in] * 8;
+        if (a->strip_planes == NULL)
+            continue;
+        if (block->refined[in] != 0)
+            memcpy(a->strip_planes[to + i].quants[out], a->second_planes[first + i].quants[in],
+                   sizeof(a->strip_planes[to + i].quants[out]));
+        else
+            memset(a->strip_planes[to + i].quants[out], 0,
+                   sizeof(a->strip_planes[to + i].quants[out]));
+    }
+}
+
 void cpu_activations_quantise(const struct compute *c, const struct compute_activations *a,
                               uint32_t row, uint32_t col, uint32_t count, const float *values)
 {
@@ -102,6 +148,8 @@ void cpu_activations_quantise(const struct compute *c, const struct compute_acti
     c->kernels->quantise(values, count, a->blocks + block,
                          a->second_planes != NULL ? a->second_planes + block : NULL,
                          row % a->tile_rows);
+    if (a->strips != NULL && !a->few)
+        strips_write(a, row, col, count);
 }
 
 void cpu_activations_finish(const struct compute *c, const struct compute_activations *a,

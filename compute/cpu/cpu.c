@@ -197,7 +197,7 @@ static enum status cpu_open(const struct compute_options *options, struct comput
     c->floats = floats_of(kernels);
     c->exact = options->exact;
     c->prefetch = prefetch_pays();
-    status = cpu_unpack_rule(c, error);
+    status = cpu_product_rules(c, error);
     if (status == ST_OK)
         status = workers_open(threads, &c->workers, error);
     if (status == ST_OK && threads > 1)
@@ -206,9 +206,10 @@ static enum status cpu_open(const struct compute_options *options, struct comput
         cpu_close(c);
         return status;
     }
-    snprintf(c->description, sizeof(c->description), "%s%s%s%s, %u thread%s", kernels->name,
-             c->floats->name[0] != 0 ? "-" : "", c->floats->name, c->exact ? " exact" : "", threads,
-             threads == 1 ? "" : "s");
+    snprintf(c->description, sizeof(c->description), "%s%s%s%s%s, %u thread%s", kernels->name,
+             c->floats->name[0] != 0 ? "-" : "", c->floats->name,
+             c->product_choice.strips != CPU_CHOICE_NEVER ? "-amx" : "", c->exact ? " exact" : "",
+             threads, threads == 1 ? "" : "s");
     *out = c;
     return ST_OK;
 }

@@ -52,11 +52,20 @@ struct cpu_weights_ahead {
 /* A choice that an environment variable makes: AUTO = the backend measures and decides. */
 enum cpu_choice { CPU_CHOICE_AUTO, CPU_CHOICE_NEVER, CPU_CHOICE_ALWAYS };
 
-/* Whether products of many rows first unpack each group of weights to bytes (unpack_choice.c). */
-struct unpack_choice {
-    enum cpu_choice rule;             /* CLEAVE_UNPACK; NEVER if the kernels cannot unpack. */
+/* How products of many rows with a form of weights are computed. */
+struct cpu_product_way {
+    bool unpack; /* Each group of weights is first unpacked to bytes (kernels_product.unpack). */
+    bool strips; /* Tile registers (kernels.gemm_strips), if the activations have strips. */
+};
+
+/* The ways that are faster on this CPU (product_choice.c). */
+struct product_choice {
+    enum cpu_choice unpack; /* CLEAVE_UNPACK; NEVER if the kernels cannot unpack. */
+    /* CLEAVE_AMX; NEVER if the CPU has no AMX, the operating system does not permit AMX, or the
+     * kernels do not use AMX. */
+    enum cpu_choice strips;
     bool known[FORM_QUANTISED_COUNT]; /* pays[form] has been measured. */
-    bool pays[FORM_QUANTISED_COUNT];  /* Unpacking makes products of this form faster. */
+    struct cpu_product_way pays[FORM_QUANTISED_COUNT];
 };
 
 /* A device, or one of its lanes. */
@@ -70,7 +79,7 @@ struct compute {
     const struct kernels *kernels;       /* Functions of the instruction set in use. */
     const struct kernels_floats *floats; /* Products of float weights. */
     struct workers *workers;             /* The threads of this struct; a lane has one. */
-    struct unpack_choice unpack;
+    struct product_choice product_choice;
     bool exact;           /* compute_options.exact. */
     bool prefetch;        /* Products prefetch weights. */
     struct arena weights; /* compute_matrix.data of all matrices; a lane has none. */
@@ -94,8 +103,8 @@ struct compute_matrix {
     enum kernels_form form;
     uint32_t rows;
     uint32_t cols;
-    bool unpack;     /* Products of many rows unpack each group first. */
-    uint32_t groups; /* Number of groups; the last group is padded with rows of zeros. */
+    struct cpu_product_way way; /* Products of many rows. */
+    uint32_t groups;            /* Number of groups; the last group is padded with rows of zeros. */
     size_t group_bytes;
     uint8_t *data;
     struct arena_chunk *chunk; /* The chunk that `data` is in. */
@@ -126,7 +135,16 @@ struct compute_activations {
     struct kernels_block *blocks; /* [tiles][cols / 32]; NULL = no COMPUTE_NEEDS_Q8. */
     /* Second planes (kernels.h), one per entry of `blocks`; NULL = rows are not refined. */
     struct kernels_second_plane *second_planes;
+    /* [rows / KERNELS_STRIP_ROWS, rounded up][cols / 32]; NULL = no COMPUTE_NEEDS_STRIPS. */
+    struct kernels_strip *strips;
+    struct kernels_strip_plane *strip_planes; /* One per entry of `strips`; NULL = not refined. */
+    bool few; /* The batch has too few rows for strips: `strips` is not written. */
 };
+
+/* Fewest rows of a batch for which each group of weights is unpacked. With fewer rows, unpacking
+ * takes longer than it saves: with some forms from 12 rows on, with all from 32 on (Sapphire
+ * Rapids). */
+#define CPU_UNPACK_ROWS_MIN 32
 
 /* Returns 64-byte aligned memory, not zeroed; NULL = no memory. Pages of large pieces take no
  * memory until they are written. The caller frees the memory with free(). */
@@ -223,24 +241,25 @@ void cpu_matmul(struct compute *c, const struct compute_matrix *const *matrices,
 void cpu_matmul_add(struct compute *c, const struct compute_matrix *m,
                     const struct compute_activations *a, uint32_t row_count, float *x);
 
-/* unpack_choice.c */
-/* Sets c->unpack.rule from the environment variable CLEAVE_UNPACK (auto, never, always), or to
- * CPU_CHOICE_NEVER if the kernels cannot unpack. Returns ST_INVALID for another value. */
-enum status cpu_unpack_rule(struct compute *c, struct error *error);
-/* Returns true if products of many rows with matrices of this form unpack each group first. With
- * CPU_CHOICE_AUTO, the first call for a form measures whether unpacking is faster; without memory
- * for the measurement, the result is false. The choice does not change the bits of products. Call
- * this function on the thread that opens matrices. */
-bool cpu_unpack_pays(struct compute *c, enum kernels_form form);
+/* product_choice.c */
+/* Sets the rules of c->product_choice from the environment variables CLEAVE_UNPACK and CLEAVE_AMX
+ * (auto, never, always), and asks the operating system for the permission to use AMX. Returns
+ * ST_INVALID for another value. */
+enum status cpu_product_rules(struct compute *c, struct error *error);
+/* Returns how products of many rows with matrices of this form are computed. With CPU_CHOICE_AUTO,
+ * the first call for a form measures which way is faster; without memory for the measurement, no
+ * way is. The way does not change the bits of products. Call this function on the thread that opens
+ * matrices. */
+struct cpu_product_way cpu_product_way(struct compute *c, enum kernels_form form);
 
 /* activations.c */
 enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t cols,
                                  unsigned needs, struct compute_activations **out);
 void cpu_activations_close(struct compute *c, struct compute_activations *a);
-/* Sets a->tile_rows for a batch of row_count rows, which are not written yet. */
+/* Sets a->tile_rows and a->few for a batch of row_count rows, which are not written yet. */
 void cpu_activations_begin(struct compute_activations *a, uint32_t row_count);
-/* Writes columns [col, col + count) of row `row` into a->rounded and a->blocks, if `a` has these
- * arrays. With a->blocks, `col` and `count` must be multiples of 32; with a->second_planes, the
+/* Writes columns [col, col + count) of row `row` into a->rounded, a->blocks and a->strips, if `a`
+ * has these arrays. With a->blocks, `col` and `count` must be multiples of 32; with a->second_planes, the
  * columns must be a whole row. Several threads may call this function at once for different rows or
  * columns. */
 void cpu_activations_quantise(const struct compute *c, const struct compute_activations *a,

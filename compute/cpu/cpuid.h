@@ -19,4 +19,12 @@ static inline bool cpuid_has_avx_vnni(void)
     return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & 1u << 4) != 0;
 }
 
+/* Tile registers, and products of 8-bit integers with these registers. */
+static inline bool cpuid_has_amx_int8(void)
+{
+    const unsigned wanted = 1u << 24 | 1u << 25;
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & wanted) == wanted;
+}
+
 #endif

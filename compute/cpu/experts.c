@@ -131,6 +131,8 @@ static struct compute_activations run_rows(const struct compute_activations *a,
     struct compute_activations rows = *a;
     const size_t block = (size_t)run->first_tile * (a->cols / 32);
     rows.tile_rows = run->tile_rows;
+    rows.strips = NULL; /* Runs do not begin with a strip. */
+    rows.strip_planes = NULL;
     rows.floats += (size_t)run->first * a->cols;
     if (rows.rounded != NULL)
         rows.rounded += run->first * a->rounded_stride;

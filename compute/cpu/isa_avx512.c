@@ -12,6 +12,7 @@ const struct kernels kernels_avx512 = {
     .name = "avx512-vnni",
     .gemm_quantised = gemm_avx512,
     .unpacks = true,
+    .gemm_strips = gemm_amx,
     .floats = &floats,
     .quantise = quantise_avx512,
     .norm = rows_norm,

@@ -118,6 +118,24 @@ struct kernels_second_plane {
     int8_t quants[TILE_ROWS][32];
 };
 
+/* Rows of a strip: of activations as tile registers (AMX) read them. */
+#define KERNELS_STRIP_ROWS 16
+/* Most blocks of a product with strips: the weights of a group are then 640 KiB on the stack. */
+#define KERNELS_STRIP_BLOCKS 512
+
+/* One block of 32 columns of a strip: a copy of what struct kernels_block has of these rows. */
+struct kernels_strip {
+    _Alignas(64) int8_t quants[KERNELS_STRIP_ROWS][32];
+    float scale[KERNELS_STRIP_ROWS];
+    float scaled_sum[KERNELS_STRIP_ROWS];
+    int32_t shift[KERNELS_STRIP_ROWS]; /* 8 = the row has a second plane in this block; or 0. */
+};
+
+/* The second plane of a block of a strip. Rows without a second plane have zeros. */
+struct kernels_strip_plane {
+    _Alignas(64) int8_t quants[KERNELS_STRIP_ROWS][32];
+};
+
 /* A product with quantised weights: consecutive groups of one W times consecutive rows of
  * activations. Row n of W times row r goes to y[r * y_stride + n]. The fields `unpack`,
  * `prefetch…` and `ahead…` do not change the result; a kernel may ignore these fields. */
@@ -134,6 +152,9 @@ struct kernels_product {
     const struct kernels_second_plane *second_planes;
     /* The kernel unpacks each group once, before it multiplies the group with all rows. */
     bool unpack;
+    /* The same rows as strips, for kernels.gemm_strips; NULL = the activations have no strips. */
+    const struct kernels_strip *strips;
+    const struct kernels_strip_plane *strip_planes; /* One per entry of `strips`, or NULL. */
     bool prefetch; /* The first tile prefetches the next weights, also beyond the last group. */
     /* If there are few tiles, each tile prefetches its share of the next group. */
     bool prefetch_shares;
@@ -198,6 +219,9 @@ struct kernels {
     /* Integer GEMM for the quantised forms. */
     void (*gemm_quantised)(const struct kernels_product *product);
     bool unpacks; /* gemm_quantised uses kernels_product.unpack. */
+    /* Integer GEMM that uses kernels_product.strips, for CPUs with AMX, for forms with one scale
+     * per 32 columns and up to KERNELS_STRIP_BLOCKS blocks; NULL = none. */
+    void (*gemm_strips)(const struct kernels_product *product);
     const struct kernels_floats *floats;
     /* Quantises `count` values (a multiple of 32) into row `row` of consecutive blocks. With
      * second_planes, the values must be a whole row, and the row is refined. */
@@ -297,6 +321,7 @@ bool kernels_avx512_bf16_rounds(void);
 void gemm_avx2(const struct kernels_product *product);
 void gemm_avx_vnni(const struct kernels_product *product);
 void gemm_avx512(const struct kernels_product *product);
+void gemm_amx(const struct kernels_product *product);
 #endif
 
 #endif

@@ -1,6 +1,6 @@
 /* layout: offsets and sizes within a repacked group of weights (enum kernels_form in kernels.h).
  * matrix.c, which writes weights, the products and unpack.h, which read weights, and
- * unpack_choice.c call these functions on any thread. The functions have no state and do not access
+ * product_choice.c call these functions on any thread. The functions have no state and do not access
  * the weights. */
 #ifndef COMPUTE_CPU_LAYOUT_H
 #define COMPUTE_CPU_LAYOUT_H

@@ -9,14 +9,18 @@
 #include <assert.h>
 #include <string.h>
 
-/* With fewer rows, unpacking a group takes longer than it saves: with some forms from 12 rows on,
- * with all from 32 on (Sapphire Rapids). */
-#define UNPACK_ROWS_MIN 32
-#define CHUNK_BYTES     (384u * 1024u) /* Bytes of activations: well inside a 1 MiB L2 cache. */
+#define CHUNK_BYTES (384u * 1024u) /* Bytes of activations: well inside a 1 MiB L2 cache. */
+/* Chunks of products with strips are up to 3 steps of 8 tiles, which are 3 strips: at most 144
+ * rows, inside the 2 MiB L2 cache that all CPUs with AMX have. */
+#define STRIPS_STEP_TILES  8u
+#define STRIPS_STEPS_MAX   3u
+#define STRIPS_CHUNK_BYTES (1024u * 1024u)
 /* Bytes of a group of a float form: inside the L2 cache as well. */
 #define FLOAT_PIECE_BYTES (128u * 1024u)
 #define ITEMS_A_THREAD    32 /* The imbalance at the end is then about 2 %. */
 #define MATRICES_MAX      4
+
+static_assert(STRIPS_STEP_TILES * TILE_ROWS % KERNELS_STRIP_ROWS == 0, "whole strips");
 
 struct matmul {
     const struct kernels *kernels;
@@ -29,6 +33,7 @@ struct matmul {
     const float *biases[MATRICES_MAX];
     float *y[MATRICES_MAX];
     bool add;        /* y += instead of y =. */
+    bool strips;     /* All products are made by kernels.gemm_strips. */
     uint32_t groups; /* Groups of all matrices. */
     uint32_t item_groups;
     uint32_t chunk_items; /* Items of one chunk of rows. */
@@ -106,10 +111,16 @@ static void product_multiply(const struct matmul *job, const struct compute_matr
         p->codes = types_codes(m->type);
         p->factor = types_scale_factor(m->type);
         p->tile_rows = job->a->tile_rows;
-        p->unpack = m->unpack && p->rows >= UNPACK_ROWS_MIN;
+        p->unpack = m->way.unpack && p->rows >= CPU_UNPACK_ROWS_MIN;
         p->tiles = job->a->blocks + block;
         p->second_planes = job->a->second_planes != NULL ? job->a->second_planes + block : NULL;
-        job->kernels->gemm_quantised(p);
+        if (job->strips) {
+            const size_t strip = (size_t)first_row / KERNELS_STRIP_ROWS * p->blocks;
+            p->strips = job->a->strips + strip;
+            p->strip_planes = job->a->strip_planes != NULL ? job->a->strip_planes + strip : NULL;
+            job->kernels->gemm_strips(p);
+        } else
+            job->kernels->gemm_quantised(p);
         return;
     }
     for (uint32_t g = 0; g < p->groups; g++)
@@ -250,25 +261,56 @@ static void ahead_make(struct compute *c, const struct matmul *job, uint32_t ite
     c->last_product = job->matrices[0];
 }
 
+/* Returns true if all matrices are multiplied with strips, which the activations have. */
+static bool strips_fit(const struct matmul *job)
+{
+    const struct compute_activations *a = job->a;
+    if (a->strips == NULL || a->few || a->tile_rows != TILE_ROWS)
+        return false;
+    for (uint32_t k = 0; k < job->count; k++)
+        if (!job->matrices[k]->way.strips)
+            return false;
+    return true;
+}
+
+/* Returns how many tiles the chunks have: all the same, without a small last chunk. */
+static uint32_t chunk_tiles(const struct compute_activations *a, uint32_t tiles)
+{
+    uint32_t most = CHUNK_BYTES / (tile_bytes(a) + 1);
+    most = most < 2 ? 2 : most > CPU_CHUNK_TILES ? CPU_CHUNK_TILES : most;
+    const uint32_t chunks = (tiles + most - 1) / most;
+    return (tiles + chunks - 1) / chunks;
+}
+
+/* Returns the same for products with strips: a multiple of STRIPS_STEP_TILES. */
+static uint32_t strips_chunk_tiles(const struct compute_activations *a, uint32_t tiles)
+{
+    const size_t step_bytes = (size_t)STRIPS_STEP_TILES * TILE_ROWS / KERNELS_STRIP_ROWS *
+                              (a->cols / 32) * sizeof(struct kernels_strip);
+    uint32_t steps = (uint32_t)(STRIPS_CHUNK_BYTES / (step_bytes + 1));
+    steps = steps < 1 ? 1 : steps > STRIPS_STEPS_MAX ? STRIPS_STEPS_MAX : steps;
+    const uint32_t most = steps * STRIPS_STEP_TILES, chunks = (tiles + most - 1) / most;
+    const uint32_t even = (tiles + chunks - 1) / chunks;
+    return (even + STRIPS_STEP_TILES - 1) / STRIPS_STEP_TILES * STRIPS_STEP_TILES;
+}
+
 static void matmul_run(struct compute *c, struct matmul *job)
 {
     const struct compute_activations *a = job->a;
     assert(job->row_count <= a->rows_max && job->count >= 1 && job->count <= MATRICES_MAX);
     for (uint32_t k = 0; k < job->count; k++) {
         assert(job->matrices[k]->cols == a->cols);
-        assert((cpu_matrix_needs(job->matrices[k]) & ~a->needs) == 0);
+        assert((cpu_matrix_needs(job->matrices[k]) & ~(a->needs | COMPUTE_NEEDS_STRIPS)) == 0);
         job->groups += job->matrices[k]->groups;
     }
+    job->strips = strips_fit(job);
     if (job->row_count == 0)
         return;
     job->floats = c->floats;
     job->prefetch = c->prefetch;
     uint32_t tiles = (job->row_count + a->tile_rows - 1) / a->tile_rows;
-    uint32_t most = CHUNK_BYTES / (tile_bytes(a) + 1);
-    most = most < 2 ? 2 : most > CPU_CHUNK_TILES ? CPU_CHUNK_TILES : most;
-    uint32_t chunks = (tiles + most - 1) / most;
-    job->chunk_tiles = (tiles + chunks - 1) / chunks; /* Equal chunks, without a small last one. */
-    chunks = (tiles + job->chunk_tiles - 1) / job->chunk_tiles;
+    job->chunk_tiles = job->strips ? strips_chunk_tiles(a, tiles) : chunk_tiles(a, tiles);
+    uint32_t chunks = (tiles + job->chunk_tiles - 1) / job->chunk_tiles;
     uint32_t items = workers_threads(c->workers) * ITEMS_A_THREAD / chunks;
     items = items == 0 ? 1 : items > job->groups ? job->groups : items;
     job->item_groups = (job->groups + items - 1) / items;

@@ -274,7 +274,8 @@ enum status cpu_matrix_open(struct compute *c, const struct compute_source *sour
     m->next = calloc(workers_threads(c->workers) + (size_t)cpu_lanes_count(c), sizeof(*m->next));
     if (form < FORM_QUANTISED_COUNT) {
         m->group_bytes = layout_group_bytes(form, cols / 32);
-        m->unpack = cpu_unpack_pays(c, form);
+        m->way = cpu_product_way(c, form);
+        m->way.strips = m->way.strips && cols / 32 <= KERNELS_STRIP_BLOCKS;
     } else
         m->group_bytes = layout_float_group_bytes(form, cols);
     m->data = arena_allocate(&c->weights, m->groups * m->group_bytes, &m->chunk);
@@ -309,9 +310,9 @@ void cpu_matrix_close(struct compute *c, struct compute_matrix *m)
 
 unsigned cpu_matrix_needs(const struct compute_matrix *m)
 {
-    return m->form < FORM_QUANTISED_COUNT ? COMPUTE_NEEDS_Q8
-           : m->form == FORM_BF16         ? COMPUTE_NEEDS_BF16
-                                          : COMPUTE_NEEDS_F32;
+    if (m->form < FORM_QUANTISED_COUNT)
+        return COMPUTE_NEEDS_Q8 | (m->way.strips ? COMPUTE_NEEDS_STRIPS : 0);
+    return m->form == FORM_BF16 ? COMPUTE_NEEDS_BF16 : COMPUTE_NEEDS_F32;
 }
 
 size_t cpu_matrix_bytes(const struct compute_matrix *m)

@@ -339,7 +339,7 @@ static void check_extremes(enum compute_type type)
             continue;
         struct compute_matrix *m = fixture_matrix(c, type, s.rows, s.cols, weights);
         struct compute_activations *a =
-            fixture_activations(c, x, s.count, s.cols, COMPUTE_NEEDS_Q8);
+            fixture_activations(c, x, s.count, s.cols, OPS->matrix_needs(m));
         const struct compute_matrix *matrices[] = {m};
         OPS->matmul(c, matrices, NULL, 1, a, s.count, &y);
         /* The portable results; check_shape compares them with the reference. */
@@ -471,42 +471,56 @@ static void check_e4m3(void)
     CHECK(half_to_e4m3(1e30f) == 126 && half_to_e4m3(-INFINITY) == 254);
 }
 
-/* The choice is measured; the environment replaces it. */
-static void check_unpack_rule(void)
+/* The choice is measured; the environment variable `name` replaces it. */
+static void check_rule(const char *name)
 {
     const struct compute_options options = {.threads = 1};
     struct compute *c = NULL;
     struct error error = {""};
-    setenv("CLEAVE_UNPACK", "sometimes", 1);
+    setenv(name, "sometimes", 1);
     CHECK(OPS->open(&options, &c, &error) == ST_INVALID);
-    CHECKF(strstr(error.text, "CLEAVE_UNPACK = \"sometimes\"") != NULL, "%s", error.text);
-    setenv("CLEAVE_UNPACK", "auto", 1);
+    CHECKF(strstr(error.text, name) != NULL && strstr(error.text, " = \"sometimes\"") != NULL, "%s",
+           error.text);
+    setenv(name, "auto", 1);
     c = fixture_open(COMPUTE_ISA_AUTO, 1, false);
     uint8_t *weights = fixture_weights(COMPUTE_Q4_1, 40, 64);
     OPS->matrix_close(c, fixture_matrix(c, COMPUTE_Q4_1, 40, 64, weights));
     OPS->close(c);
     free(weights);
-    unsetenv("CLEAVE_UNPACK");
+    unsetenv(name);
+}
+
+/* Says so if the checks of products with tile registers run without them. */
+static void report_tile_registers(void)
+{
+    struct compute *c = fixture_open(COMPUTE_ISA_AUTO, 1, false);
+    if (strstr(OPS->describe(c), "-amx") == NULL)
+        printf("skipped: products with tile registers: this CPU or system does not allow AMX\n");
+    OPS->close(c);
 }
 
 int main(void)
 {
     fixture_seed = test_seed();
+    report_tile_registers();
     check_dot_products_used();
     check_e4m3();
     check_f8();
     for (int type = 0; type < COMPUTE_TYPE_COUNT; type++) {
         uint32_t unit = compute_type_block_elements((enum compute_type)type);
-        for (int i = 0; i < 8; i++) {
-            const bool unpack = i >= 6; /* Every group is unpacked before it is multiplied. */
+        for (int i = 0; i < 11; i++) {
+            const bool unpack = i == 6 || i == 7; /* Groups are unpacked before the product. */
+            const bool amx = i >= 8;              /* Tile registers make the products. */
             struct shape s = {.type = (enum compute_type)type,
                               .exact = i == 5,
-                              .refined = i >= 3 && i != 6,
+                              .refined = i >= 3 && i != 6 && i != 8,
                               .rows = 1 + fixture_below(100),
                               .cols = unit * (1 + fixture_below(unit == 1 ? 300 : 512 / unit)),
                               .count = unpack ? 32 + fixture_below(40)
+                                       : amx  ? 1 + fixture_below(70)
                                               : 1 + fixture_below(i < 3 ? 7 : 45)};
             setenv("CLEAVE_UNPACK", unpack ? "always" : "never", 1);
+            setenv("CLEAVE_AMX", amx ? "always" : "never", 1);
             printf("%s%s%s %u x %u, %u rows\n", compute_type_name(s.type), s.exact ? " exact" : "",
                    s.refined ? " refined" : "", s.rows, s.cols, s.count);
             check_shape(&s);
@@ -520,16 +534,23 @@ int main(void)
             s.cols = 300;
             check_shape(&s);
         }
-        for (size_t i = 1; i < sizeof(isas) / sizeof(isas[0]); i++) {
-            check_batches(isas[i], (enum compute_type)type);
-            check_not_finite(isas[i], (enum compute_type)type);
+        for (int amx = 0; amx < 2; amx++) {
+            setenv("CLEAVE_AMX", amx != 0 ? "always" : "never", 1);
+            for (size_t i = 1; i < sizeof(isas) / sizeof(isas[0]); i++) {
+                if (amx != 0 && isas[i] != COMPUTE_ISA_AVX512)
+                    continue;
+                check_batches(isas[i], (enum compute_type)type);
+                check_not_finite(isas[i], (enum compute_type)type);
+            }
+            if (unit > 1)
+                check_extremes((enum compute_type)type);
         }
-        if (unit > 1)
-            check_extremes((enum compute_type)type);
         check_slices((enum compute_type)type);
         unsetenv("CLEAVE_UNPACK");
+        unsetenv("CLEAVE_AMX");
     }
-    check_unpack_rule();
+    check_rule("CLEAVE_UNPACK");
+    check_rule("CLEAVE_AMX");
     CHECK(outliers > 0);
     return 0;
 }
