@@ -20,11 +20,13 @@ enum roofline_rate {
     ROOFLINE_INT8,
     /* Dot products of 16-bit numbers into 32 bits (vpdpwssd; with AVX2: vpmaddwd and vpaddd). */
     ROOFLINE_INT16,
-    ROOFLINE_BF16,   /* Dot products of bf16 numbers (vdpbf16ps, AVX-512 only). */
-    ROOFLINE_FP32,   /* Fused multiply-add (vfmadd231ps). */
-    ROOFLINE_MEMORY, /* Repeated reads of the memory of roofline_memory_open. */
-    ROOFLINE_CACHE,  /* Repeated reads of 16 MiB, which most last-level caches hold. */
-    ROOFLINE_RATES,  /* Number of rates. */
+    ROOFLINE_BF16, /* Dot products of bf16 numbers (vdpbf16ps, AVX-512 only). */
+    ROOFLINE_FP32, /* Fused multiply-add (vfmadd231ps). */
+    /* Repeated reads of the memory of roofline_memory_open. This rate and the next one are the
+     * higher of two: with and without prefetch instructions. */
+    ROOFLINE_MEMORY,
+    ROOFLINE_CACHE, /* Repeated reads of 16 MiB, which most last-level caches hold. */
+    ROOFLINE_RATES, /* Number of rates. */
 };
 
 /* The rates of one measurement, all threads together. Arithmetic: operations per second (a
