@@ -516,24 +516,26 @@ static bool covers_other_phase(const struct sched_cluster *sc)
     return started && !sc->pair_can_serve;
 }
 
-/* True if the times of all machines that compute prompts are known, and each phase has a machine
- * whose home pool does it. Machines that share cores have no times of their own. */
+/* True if "Known times" in cluster.h apply: exactly one machine computes prompts by its home pool,
+ * its times are known, and another machine generates answers by its home pool. */
 static bool times_known(const struct sched_cluster *sc)
 {
-    bool prompt = false, token = false;
+    uint32_t prompts = 0;
+    bool measured = false, token = false;
     if (!sc->options.one_machine_routes || sc->cores_shared ||
         (sc->mean_step.fixed_ns == 0 && sc->mean_step.row_ns == 0))
         return false;
-    for (uint32_t i = 0; i < sc->options.machine_count; i++) {
+    for (uint32_t i = 0; i < sc->options.machine_count && prompts < 2; i++) {
         const struct cluster_machine *machine = &sc->machines[i];
         if (!machine_set_has(&sc->routable, i))
             continue;
-        prompt |= pool_serves_phase(machine->home, POOL_PROMPT);
-        token |= pool_serves_phase(machine->home, POOL_TOKEN);
-        if (machine->home != POOL_TOKEN && machine->prompt_tokens_per_s == 0)
-            return false;
+        token |= machine->home == POOL_TOKEN;
+        if (machine->home == POOL_TOKEN)
+            continue;
+        prompts++;
+        measured = machine->prompt_tokens_per_s > 0;
     }
-    return prompt && token;
+    return prompts == 1 && measured && token;
 }
 
 /* The largest bound of any machine: machines with this many tokens take no more. */

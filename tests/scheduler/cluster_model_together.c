@@ -69,19 +69,19 @@ static double answer_length(const struct model_search *l)
 
 bool model_times_known(const struct model *m)
 {
-    bool home[2] = {false, false};
+    int prompt_homes = 0, token_homes = 0, measured = 0;
     for (uint32_t i = 0; i < MODEL_MACHINES; i++) {
         const struct model_machine *machine = &m->machines[i];
         if (machine->was_up && machine->shared_cores)
             return false;
         if (!model_is_open(m, i))
             continue;
-        home[0] |= machine->home != POOL_TOKEN;
-        home[1] |= machine->home != POOL_PROMPT;
-        if (machine->home != POOL_TOKEN && machine->prompt_rate == 0)
-            return false;
+        token_homes += machine->home == POOL_TOKEN;
+        prompt_homes += machine->home != POOL_TOKEN;
+        measured += machine->home != POOL_TOKEN && machine->prompt_rate > 0;
     }
-    return m->options.one_machine_routes && home[0] && home[1] && any_step(m);
+    return m->options.one_machine_routes && prompt_homes == 1 && measured == 1 && token_homes > 0 &&
+           any_step(m);
 }
 
 static uint64_t running(const struct model_search *l, uint32_t i)

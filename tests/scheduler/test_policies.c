@@ -540,37 +540,41 @@ static void test_together(void)
     CHECK(sched_cluster_open(&options, &sc) == ST_INVALID);
 }
 
-/* Four token machines have no more free KV memory. Without known times, a prompt machine is lent
- * for the next answer. With known times, the answer waits at a token machine. */
+/* The token machines have no more free KV memory. A prompt machine is lent for the next answer. But
+ * the only prompt machine is not, if its times are known: the answer waits at a token machine. */
 static void test_full_memory(void)
 {
-    for (int known = 0; known < 2; known++) {
+    for (int scene = 0; scene < 3; scene++) {
+        const uint32_t prompts = scene == 2 ? 2 : 1;
+        const bool known = scene > 0, waits = scene == 1;
+        const uint32_t full = 2 * (MACHINES - prompts);
         struct sched_cluster_options options = adaptive;
         struct sched_machine_view view;
         options.repurpose_window_us = 0;
         options.token_memory_threshold = options.one_machine_routes = true;
         options.one_machine_targets.ttft_us = SECOND;
         options.one_machine_targets.tbt_us = SECOND / 20;
-        cluster_open(&options, 2, 0);
+        cluster_open(&options, prompts, 0);
         for (uint32_t i = 0; i < MACHINES; i++) {
             tell((struct sched_event){.kind = SCHED_MACHINE_UP,
                                       .machine = i,
-                                      .pool = i < 2 ? POOL_PROMPT : POOL_TOKEN,
+                                      .pool = i < prompts ? POOL_PROMPT : POOL_TOKEN,
                                       .kv_tokens = 1000});
             if (known)
                 tell((struct sched_event){.kind = SCHED_MACHINE_RATES,
                                           .machine = i,
                                           .prompt_tokens_per_s = 100000,
-                                          .step = {.fixed_ns = i < 2 ? 40000000 : 10000000}});
+                                          .step = {.fixed_ns = i < prompts ? 40000000 : 10000000}});
         }
-        for (uint32_t id = 0; id < 10; id++) {
+        for (uint32_t id = 0; id < full + 2; id++) {
             begin(id, 100, 300);
             tell((struct sched_event){.kind = SCHED_COMPUTED, .request = id});
-            CHECK(id >= 8 || (routed_to < 2 && decoded_by >= 2));
+            CHECK(id >= full || (routed_to < prompts && decoded_by >= prompts));
         }
         sched_cluster_view(sc, decoded_by, &view);
-        CHECK(known ? decoded_by >= 2 && view.kv_tokens_scheduled > 1000 : decoded_by < 2);
-        CHECK(view.pool == (known ? POOL_TOKEN : POOL_MIXED));
+        CHECK(waits ? decoded_by >= prompts && view.kv_tokens_scheduled > 1000
+                    : decoded_by < prompts);
+        CHECK(view.pool == (waits ? POOL_TOKEN : POOL_MIXED));
         sched_cluster_close(sc);
     }
 }
