@@ -259,9 +259,9 @@ void cpu_activations_close(struct compute *c, struct compute_activations *a);
 /* Sets a->tile_rows and a->few for a batch of row_count rows, which are not written yet. */
 void cpu_activations_begin(struct compute_activations *a, uint32_t row_count);
 /* Writes columns [col, col + count) of row `row` into a->rounded, a->blocks and a->strips, if `a`
- * has these arrays. With a->blocks, `col` and `count` must be multiples of 32; with a->second_planes, the
- * columns must be a whole row. Several threads may call this function at once for different rows or
- * columns. */
+ * has these arrays. With a->blocks, `col` and `count` must be multiples of 32; with
+ * a->second_planes, the columns must be a whole row. Several threads may call this function at once
+ * for different rows or columns. */
 void cpu_activations_quantise(const struct compute *c, const struct compute_activations *a,
                               uint32_t row, uint32_t col, uint32_t count, const float *values);
 /* Calls cpu_activations_quantise for a whole row. Does not write a->floats. */

@@ -270,32 +270,18 @@ INLINE void groups_run(enum kernels_form form, const struct kernels_product *p)
 }
 
 #define GEMM_FORM(name, form)                                                                      \
-    static void name(const struct kernels_product *p)                                              \
+    static void gemm_##name(const struct kernels_product *p)                                       \
     {                                                                                              \
         groups_run(form, p);                                                                       \
     }
 
-GEMM_FORM(gemm_q4_0, FORM_NIBBLE_F16)
-GEMM_FORM(gemm_q4_1, FORM_NIBBLE_F16_MIN)
-GEMM_FORM(gemm_q8_0, FORM_BYTE_F16)
-GEMM_FORM(gemm_q5_0, FORM_FIVE_F16)
-GEMM_FORM(gemm_q5_1, FORM_FIVE_F16_MIN)
-GEMM_FORM(gemm_q4_k, FORM_NIBBLE_SUPER)
-GEMM_FORM(gemm_q5_k, FORM_FIVE_SUPER)
-GEMM_FORM(gemm_tq, FORM_TWO_F16)
-GEMM_FORM(gemm_iq4_nl, FORM_CODE_F16)
-GEMM_FORM(gemm_mxfp4, FORM_CODE_BF16)
-GEMM_FORM(gemm_iq4_xs, FORM_CODE_SUPER)
+LAYOUT_FORMS_ONE_SCALE(GEMM_FORM)
+
+#define GEMM_ENTRY(name, form) [form] = gemm_##name,
 
 void gemm_amx(const struct kernels_product *p)
 {
     static void (*const forms[FORM_QUANTISED_COUNT])(const struct kernels_product *) = {
-        [FORM_NIBBLE_F16] = gemm_q4_0,   [FORM_NIBBLE_F16_MIN] = gemm_q4_1,
-        [FORM_BYTE_F16] = gemm_q8_0,     [FORM_FIVE_F16] = gemm_q5_0,
-        [FORM_FIVE_F16_MIN] = gemm_q5_1, [FORM_NIBBLE_SUPER] = gemm_q4_k,
-        [FORM_FIVE_SUPER] = gemm_q5_k,   [FORM_TWO_F16] = gemm_tq,
-        [FORM_CODE_F16] = gemm_iq4_nl,   [FORM_CODE_BF16] = gemm_mxfp4,
-        [FORM_CODE_SUPER] = gemm_iq4_xs,
-    };
+        LAYOUT_FORMS_ONE_SCALE(GEMM_ENTRY)};
     forms[p->form](p);
 }

@@ -337,8 +337,8 @@ INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels
 
 /* One function per form, with one tile for each number of rows. */
 #define GEMM_FORM(name, form)                                                                      \
-    static void name(const struct kernels_product *p, const uint8_t *group, size_t first,          \
-                     uint32_t rows, bool prefetch, float out[TILE_ROWS][GROUP_ROWS])               \
+    static void gemm_##name(const struct kernels_product *p, const uint8_t *group, size_t first,   \
+                            uint32_t rows, bool prefetch, float out[TILE_ROWS][GROUP_ROWS])        \
     {                                                                                              \
         switch (rows) {                                                                            \
             TILE_CASE(form, 1);                                                                    \
@@ -350,31 +350,12 @@ INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels
         }                                                                                          \
     }
 
-GEMM_FORM(gemm_q4_0, FORM_NIBBLE_F16)
-GEMM_FORM(gemm_q4_1, FORM_NIBBLE_F16_MIN)
-GEMM_FORM(gemm_q8_0, FORM_BYTE_F16)
-GEMM_FORM(gemm_q5_0, FORM_FIVE_F16)
-GEMM_FORM(gemm_q5_1, FORM_FIVE_F16_MIN)
-GEMM_FORM(gemm_q4_k, FORM_NIBBLE_SUPER)
-GEMM_FORM(gemm_q5_k, FORM_FIVE_SUPER)
-GEMM_FORM(gemm_q6_k, FORM_SIX_SUPER)
-GEMM_FORM(gemm_tq, FORM_TWO_F16)
-GEMM_FORM(gemm_q2_k, FORM_TWO_SUPER)
-GEMM_FORM(gemm_q3_k, FORM_THREE_SUPER)
-GEMM_FORM(gemm_iq4_nl, FORM_CODE_F16)
-GEMM_FORM(gemm_mxfp4, FORM_CODE_BF16)
-GEMM_FORM(gemm_iq4_xs, FORM_CODE_SUPER)
+LAYOUT_FORMS(GEMM_FORM)
+
+#define GEMM_ENTRY(name, form) [form] = gemm_##name,
 
 void GEMM_NAME(const struct kernels_product *p)
 {
-    static const product_tile tiles[FORM_QUANTISED_COUNT] = {
-        [FORM_NIBBLE_F16] = gemm_q4_0,   [FORM_NIBBLE_F16_MIN] = gemm_q4_1,
-        [FORM_BYTE_F16] = gemm_q8_0,     [FORM_FIVE_F16] = gemm_q5_0,
-        [FORM_FIVE_F16_MIN] = gemm_q5_1, [FORM_NIBBLE_SUPER] = gemm_q4_k,
-        [FORM_FIVE_SUPER] = gemm_q5_k,   [FORM_SIX_SUPER] = gemm_q6_k,
-        [FORM_TWO_F16] = gemm_tq,        [FORM_TWO_SUPER] = gemm_q2_k,
-        [FORM_THREE_SUPER] = gemm_q3_k,  [FORM_CODE_F16] = gemm_iq4_nl,
-        [FORM_CODE_BF16] = gemm_mxfp4,   [FORM_CODE_SUPER] = gemm_iq4_xs,
-    };
+    static const product_tile tiles[FORM_QUANTISED_COUNT] = {LAYOUT_FORMS(GEMM_ENTRY)};
     product_run(p, tiles[p->form]);
 }

@@ -1,7 +1,7 @@
 /* layout: offsets and sizes within a repacked group of weights (enum kernels_form in kernels.h).
  * matrix.c, which writes weights, the products and unpack.h, which read weights, and
- * product_choice.c call these functions on any thread. The functions have no state and do not access
- * the weights. */
+ * product_choice.c call these functions on any thread. The functions have no state and do not
+ * access the weights. */
 #ifndef COMPUTE_CPU_LAYOUT_H
 #define COMPUTE_CPU_LAYOUT_H
 
@@ -37,6 +37,28 @@ static const struct layout_form layout_forms[FORM_QUANTISED_COUNT] = {
     [FORM_CODE_BF16] = {4, 0, 0, .codes = true},
     [FORM_CODE_SUPER] = {4, 0, 0, .codes = true, .super = true},
 };
+
+/* Calls each(name, form) for the forms with one scale per row and block, for those with scales of
+ * halves, and for all: for code that has a function for each form. */
+/* clang-format off */
+#define LAYOUT_FORMS_ONE_SCALE(each)                                                               \
+    each(q4_0, FORM_NIBBLE_F16)                                                                    \
+    each(q4_1, FORM_NIBBLE_F16_MIN)                                                                \
+    each(q8_0, FORM_BYTE_F16)                                                                      \
+    each(q5_0, FORM_FIVE_F16)                                                                      \
+    each(q5_1, FORM_FIVE_F16_MIN)                                                                  \
+    each(q4_k, FORM_NIBBLE_SUPER)                                                                  \
+    each(q5_k, FORM_FIVE_SUPER)                                                                    \
+    each(tq, FORM_TWO_F16)                                                                         \
+    each(iq4_nl, FORM_CODE_F16)                                                                    \
+    each(mxfp4, FORM_CODE_BF16)                                                                    \
+    each(iq4_xs, FORM_CODE_SUPER)
+#define LAYOUT_FORMS_HALVES(each)                                                                  \
+    each(q6_k, FORM_SIX_SUPER)                                                                     \
+    each(q2_k, FORM_TWO_SUPER)                                                                     \
+    each(q3_k, FORM_THREE_SUPER)
+/* clang-format on */
+#define LAYOUT_FORMS(each) LAYOUT_FORMS_ONE_SCALE(each) LAYOUT_FORMS_HALVES(each)
 
 /* Returns true if quants are whole bytes. */
 static inline bool layout_is_bytes(enum kernels_form form)

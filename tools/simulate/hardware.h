@@ -43,9 +43,9 @@ struct hardware {
  * is missing: "h100" and "deploy/hardware/h100.json" both mean share/cleave/hardware/h100.json. If
  * no file is found, stores `path`. */
 void hardware_find(const char *path, char out[LIMIT_PATH_BYTES]);
-/* Reads the file into *out, which stays as it is on an error. Returns ST_IO if the file
- * cannot be read, ST_INVALID if it is wrong, or ST_NO_MEMORY. The error names the file, and says
- * what is wrong. */
+/* Reads the file into *out, which stays as it is on an error. Returns ST_IO if the file cannot
+ * be read, ST_INVALID if it is wrong, or ST_NO_MEMORY. The error names the file, and says what is
+ * wrong. */
 enum status hardware_read(const char *path, struct hardware *out, struct error *error);
 
 #endif
