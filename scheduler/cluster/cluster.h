@@ -35,13 +35,13 @@
  * to a machine of the token pool whose cores are all used by machines that compute prompts
  * (cores.c). If no machine is then left for the prompt, rule 1 may take a machine over a threshold.
  *
- * Known times: if only one machine's home pool computes prompts, lending this machine for answers
- * slows all prompts. So with `one_machine_routes`, machines that do not share cores, and a known
- * rate of this machine, times decide instead of free memory. Rule 2 then takes a machine without
- * free memory, and the answer waits there; a machine is lent for answers only if rule 2 finds none.
- * Rules 1 and 2 give a lent machine no work of the other phase, so that it returns soon. Rule 4
- * takes no machine without free memory. This does not apply while no machine's home is the token
- * pool, or to a request that only lent machines can take.
+ * Sole prompt machine: if only one machine's home pool computes prompts, lending this machine for
+ * answers slows all prompts. So with `one_machine_routes`, machines that do not share cores, and a
+ * known rate of this machine, rule 2 also takes a machine without free memory, where the answer
+ * waits. A machine is lent for answers only if rule 2 finds none. Rules 1 and 2 give a lent machine
+ * no work of the other phase, so that it returns soon. Rule 4 takes no machine without free memory.
+ * This does not apply while no machine's home is the token pool, or to a request that only lent
+ * machines can take.
  *
  * Two more choices may change the result of the rules. With `one_machine_routes`, one machine
  * does both phases where that is better (together.c). If machines hold KV of the prompt, or tiers

@@ -259,18 +259,19 @@ static uint32_t prompt_of_home(const struct seek *s)
     return less_loaded(s, MEASURE_PENDING, found, lent);
 }
 
-/* With known times, a machine that the token pool has lent gets no prompts by rule 1. It would
- * otherwise stay lent as long as prompts come. */
+/* With a sole prompt machine, a machine that the token pool has lent gets no prompts by rule 1. It
+ * would otherwise stay lent as long as prompts come. */
 static bool mixed_prompt_fits(const void *self, uint32_t i)
 {
     const struct seek *s = self;
-    return !(s->times_known && s->sc->machines[i].home == POOL_TOKEN) && prompt_fits(s, i);
+    return !(s->sole_prompt_machine && s->sc->machines[i].home == POOL_TOKEN) && prompt_fits(s, i);
 }
 
 static bool mixed_token_fits(const void *self, uint32_t i)
 {
     const struct seek *s = self;
-    return !(s->times_known && s->sc->machines[i].home == POOL_PROMPT) && seek_token_fits(s, i);
+    return !(s->sole_prompt_machine && s->sc->machines[i].home == POOL_PROMPT) &&
+           seek_token_fits(s, i);
 }
 
 static uint32_t prompt_of_pools(const struct seek *s)
@@ -307,7 +308,7 @@ static uint32_t token_of_pools(const struct seek *s)
     if (mixed != SCHED_NO_MACHINE &&
         !seek_token_over_threshold(s, mixed, mixed == s->prompt_machine))
         return mixed;
-    if (s->flexible && s->thresholds && !s->times_known)
+    if (s->flexible && s->thresholds && !s->sole_prompt_machine)
         return SCHED_NO_MACHINE;
     return less_loaded(s, MEASURE_MEMORY, own, mixed);
 }
@@ -405,7 +406,7 @@ static void lend(const struct seek *s, struct route *out)
 static bool fits_beside_lent(const void *self, uint32_t i)
 {
     const struct seek *s = self;
-    bool waits = s->times_known && s->request->output_tokens > 0;
+    bool waits = s->sole_prompt_machine && s->request->output_tokens > 0;
     return s->lent_plus_1 != i + 1 && takes_prompts(s, i) && seek_both_fit(s, i) &&
            !(waits && seek_token_over_threshold(s, i, true));
 }
@@ -516,11 +517,11 @@ static bool covers_other_phase(const struct sched_cluster *sc)
     return started && !sc->pair_can_serve;
 }
 
-/* True if "Known times" in cluster.h apply: exactly one machine computes prompts by its home pool,
+/* True if "Sole prompt machine" in cluster.h applies: exactly one machine computes prompts by its home pool,
  * its times are known, and another machine generates answers by its home pool. */
-static bool times_known(const struct sched_cluster *sc)
+static bool sole_prompt_machine(const struct sched_cluster *sc)
 {
-    uint32_t prompts = 0;
+    uint32_t prompts = 0; /* Machines whose home pool computes prompts. */
     bool measured = false, token = false;
     if (!sc->options.one_machine_routes || sc->cores_shared ||
         (sc->mean_step.fixed_ns == 0 && sc->mean_step.row_ns == 0))
@@ -557,12 +558,12 @@ enum route_result cluster_route_find(const struct sched_cluster *sc,
                      .flexible =
                          (sc->options.adaptive && sc->pair_could_serve) || covers_other_phase(sc),
                      .thresholds = true,
-                     .times_known = times_known(sc),
+                     .sole_prompt_machine = sole_prompt_machine(sc),
                      .tokens_below = bound_of_all(sc)};
     if (route_found(&s, out))
         return ROUTE_FOUND;
-    if (s.times_known && !pools_can_serve(&s)) {
-        s.times_known = false; /* Only lent machines can take the request. */
+    if (s.sole_prompt_machine && !pools_can_serve(&s)) {
+        s.sole_prompt_machine = false; /* Only lent machines can take the request. */
         if (route_found(&s, out))
             return ROUTE_FOUND;
     }

@@ -16,8 +16,8 @@ struct seek {
     const struct cluster_request *request;
     /* Rules 3 and 4 apply: machines may do work of the other phase. */
     bool flexible;
-    bool thresholds;  /* The thresholds of rules 1 and 2 apply. */
-    bool times_known; /* "Known times" in cluster.h apply. */
+    bool thresholds;          /* The thresholds of rules 1 and 2 apply. */
+    bool sole_prompt_machine; /* "Sole prompt machine" in cluster.h applies. */
     bool assume_idle; /* Search as if all machines were idle: ignore bounds on their load. */
     /* Only machines with fewer tokens than this number in sc->ranks are considered. Ignored if
      * sc->unequal: machines are then compared by time. */

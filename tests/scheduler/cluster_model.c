@@ -306,14 +306,14 @@ static void route(struct model *m, struct model_request *r, const struct model_r
     action->token_machine = c->token_machine;
 }
 
-/* With known times, lent machines count again if only they can take the request. */
+/* With a sole prompt machine, lent machines count again if only they can take the request. */
 static bool choose(struct model_search *l, struct model_route *c)
 {
     if (model_choose(l, c))
         return true;
-    if (!l->times_known || model_pools_can_serve(l))
+    if (!l->sole_prompt_machine || model_pools_can_serve(l))
         return false;
-    l->times_known = false;
+    l->sole_prompt_machine = false;
     return model_choose(l, c);
 }
 
@@ -338,7 +338,7 @@ static void follow(struct model *m)
         struct model_search l = {.m = m, .r = r, .thresholds = true};
         struct model_route c;
         l.flexible = (m->options.adaptive && m->paired) || model_covers(m);
-        l.times_known = model_times_known(m);
+        l.sole_prompt_machine = model_sole_prompt_machine(m);
         if (!model_ever_possible(m, r)) {
             waits_end(m, r, false);
             act(m, SCHED_REFUSE, id)->refusal = SCHED_REFUSED_LARGE;

@@ -112,12 +112,13 @@ static bool reaches(const struct model_search *l, uint32_t p, uint32_t t, bool a
 static bool lent_away(const struct model_search *l, uint32_t i, enum pool phase)
 {
     const struct model_machine *machine = &l->m->machines[i];
-    return l->times_known && machine->pool == POOL_MIXED && machine->home != POOL_MIXED &&
+    return l->sole_prompt_machine && machine->pool == POOL_MIXED && machine->home != POOL_MIXED &&
            machine->home != phase;
 }
 
 /* Returns the best token machine of the pool that `prompt` reaches (NONE = from any machine).
- * with_lent: machines that the prompt pool has lent count, too, even with known times. */
+ * with_lent: machines that the prompt pool has lent count, too, even with
+ * a sole prompt machine. */
 static uint32_t token_in(const struct model_search *l, enum pool pool, uint32_t prompt, bool alone,
                          bool with_lent)
 {
@@ -281,7 +282,7 @@ static uint32_t rule_2(const struct model_search *l, uint32_t prompt)
         return own;
     if (mixed != NONE && !model_token_over(l, mixed, mixed == prompt))
         return mixed;
-    bool lends = l->flexible && l->thresholds && !l->times_known;
+    bool lends = l->flexible && l->thresholds && !l->sole_prompt_machine;
     return lends ? NONE : less_of(l, own, mixed, MEMORY);
 }
 
@@ -328,7 +329,8 @@ static uint32_t rule_4(const struct model_search *l, uint32_t lent)
         uint32_t in_pool = NONE;
         for (uint32_t i = 0; i < MODEL_MACHINES; i++)
             if (i != lent && l->m->machines[i].pool == order[k] && model_takes_both(l, i) &&
-                !(l->times_known && l->r->output_tokens > 0 && model_token_over(l, i, true)) &&
+                !(l->sole_prompt_machine && l->r->output_tokens > 0 &&
+                  model_token_over(l, i, true)) &&
                 (!l->need_cores || brings_cores(l->m, i)) &&
                 (in_pool == NONE || model_before(l, i, in_pool, PENDING)))
                 in_pool = i;
@@ -352,7 +354,7 @@ static bool pools(const struct model_search *l, struct model_route *c)
 bool model_pools_can_serve(const struct model_search *l)
 {
     struct model_search idle = {
-        .m = l->m, .r = l->r, .assume_idle = true, .times_known = l->times_known};
+        .m = l->m, .r = l->r, .assume_idle = true, .sole_prompt_machine = l->sole_prompt_machine};
     struct model_route route;
     return pools(&idle, &route);
 }

@@ -14,10 +14,10 @@ enum by { PENDING, MEMORY };
 struct model_search {
     const struct model *m;
     const struct model_request *r;
-    bool assume_idle; /* Machines count as if they had no requests. */
-    bool flexible;    /* Machines of the other phase's pool may be lent. */
-    bool thresholds;  /* Machines beyond the thresholds of the options are not taken. */
-    bool times_known; /* "Known times" of scheduler/cluster/cluster.h. */
+    bool assume_idle;         /* Machines count as if they had no requests. */
+    bool flexible;            /* Machines of the other phase's pool may be lent. */
+    bool thresholds;          /* Machines beyond the thresholds of the options are not taken. */
+    bool sole_prompt_machine; /* "Sole prompt machine" of scheduler/cluster/cluster.h. */
     /* Rules 3 and 4 take no machine whose cores all compute prompts. above: rule 1 takes machines
      * above their thresholds. */
     bool need_cores;
@@ -60,7 +60,9 @@ bool model_choose(const struct model_search *l, struct model_route *c);
 bool model_ever_possible(const struct model *m, struct model_request *r);
 
 /* cluster_model_together.c */
-bool model_times_known(const struct model *m);
+/* Returns true if that rule applies: one machine has a home pool that computes prompts, and its rate
+ * is known. */
+bool model_sole_prompt_machine(const struct model *m);
 /* Puts one machine for both phases into *c where the option `together` prefers it. */
 void model_choose_together(const struct model_search *l, struct model_route *c);
 

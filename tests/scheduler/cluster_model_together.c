@@ -67,7 +67,7 @@ static double answer_length(const struct model_search *l)
     return length < 1 ? 1 : length;
 }
 
-bool model_times_known(const struct model *m)
+bool model_sole_prompt_machine(const struct model *m)
 {
     int prompt_homes = 0, token_homes = 0, measured = 0;
     for (uint32_t i = 0; i < MODEL_MACHINES; i++) {
