@@ -1,5 +1,5 @@
-/* scarce_lines: a getline that has no memory after a number of lines, for tests of readers of files.
- * It replaces the C library's functions in the whole program, so one file of a program includes it.
+/* scarce_lines: a getline that has no memory after a number of lines, for tests of readers of
+ * files. It replaces the C library's functions in the whole program, so one file of a program includes it.
  * A test sets scarce_lines_left and then calls what reads. The header owns nothing. */
 #ifndef TESTS_SCARCE_LINES_H
 #define TESTS_SCARCE_LINES_H

@@ -517,8 +517,8 @@ static bool covers_other_phase(const struct sched_cluster *sc)
     return started && !sc->pair_can_serve;
 }
 
-/* True if "Sole prompt machine" in cluster.h applies: exactly one machine computes prompts by its home pool,
- * its times are known, and another machine generates answers by its home pool. */
+/* True if "Sole prompt machine" in cluster.h applies: exactly one machine computes prompts by its
+ * home pool, its times are known, and another machine generates answers by its home pool. */
 static bool sole_prompt_machine(const struct sched_cluster *sc)
 {
     uint32_t prompts = 0; /* Machines whose home pool computes prompts. */

@@ -60,8 +60,7 @@ bool model_choose(const struct model_search *l, struct model_route *c);
 bool model_ever_possible(const struct model *m, struct model_request *r);
 
 /* cluster_model_together.c */
-/* Returns true if that rule applies: one machine has a home pool that computes prompts, and its rate
- * is known. */
+/* Returns true if "Sole prompt machine" of scheduler/cluster/cluster.h applies. */
 bool model_sole_prompt_machine(const struct model *m);
 /* Puts one machine for both phases into *c where the option `together` prefers it. */
 void model_choose_together(const struct model_search *l, struct model_route *c);

@@ -35,7 +35,8 @@ struct partition_cluster {
 
 /* Reads a cluster file. Links that the file does not give are taken from the profile. ST_IO: the
  * file cannot be read. ST_INVALID: the text or a value is wrong, or a link is missing.
- * ST_TOO_LARGE: too many kinds of devices. ST_NO_MEMORY: memory runs out. The error names the file. */
+ * ST_TOO_LARGE: too many kinds of devices. ST_NO_MEMORY: memory runs out. The error names
+ * the file. */
 enum status partition_cluster_load(const char *path, const struct profile *profile,
                                    struct partition_cluster *out, struct error *error);
 /* Does what partition_cluster_load does, for a text. name: the file's name in errors. */

@@ -298,7 +298,8 @@ static void test_memory_kills(void)
 }
 
 /* The kernel has killed two machines at once, as the count says; the second end is seen later, when
- * the first machine runs again. A third machine was killed by hand; so was one long after a kill. */
+ * the first machine runs again. A third machine was killed by hand; so was one long after the
+ * kernel had killed a process. */
 static void test_killed_at_once(void)
 {
     static struct config config;
