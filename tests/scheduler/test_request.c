@@ -1,6 +1,6 @@
-/* Goal: the table of legal transitions is that of docs/ARCHITECTURE.md. Method: walks through the
- * states that gateway and machines see, with their time stamps; every pair of states is checked for
- * illegal transitions. */
+/* Goal: only the legal transitions between the states of a request (scheduler/request.h) are
+ * possible. Method: walks through the states that gateway and machines see, with their time stamps;
+ * every pair of states is checked for illegal transitions. */
 #include "scheduler/request.h"
 #include "tests/check.h"
 

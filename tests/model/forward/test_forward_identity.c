@@ -1,5 +1,5 @@
 /* Goal: a request's numbers do not depend on where and with which requests they were computed
- * (docs/ARCHITECTURE.md, section 7). Method: one run of a whole random prompt gives the expected
+ * (docs/ARCHITECTURE.md, "Numbers …"). Method: one run of a whole random prompt gives the expected
  * logits of every row and the KV bytes of every position. Then the same tokens run in chunks of
  * random sizes, one by one, in batches with other sequences in random order, with permuted block
  * tables, 1 to 3 threads, with and without lanes, 2 to 5 stages and every instruction set, with
