@@ -500,6 +500,9 @@ static void test_scarce_memory(void)
         check_scarce(c, &request);
         request.template_text = json_string(templates_used[1 - i]);
         check_scarce(c, &request);
+        scarce_once = true;
+        check_scarce(c, &request);
+        scarce_once = false;
         json_decref(request.template_text);
         chat_template_close(c);
     }
