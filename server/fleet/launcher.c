@@ -221,19 +221,23 @@ static void restart_plan(struct launcher *l, struct fleet_machine *m, const char
 }
 
 /* Reports a crash with the requests of the running batches. Returns false if it was none. A SIGKILL
- * counts as a crash if the kernel has killed a process because memory was short: that process was
- * probably this one. The kernel may kill several machines at once, so each takes one kill. */
+ * of the machine or of one of its stage processes counts as a crash if the kernel has killed a
+ * process because memory was short: that process was probably this one. The kernel may kill several
+ * machines at once, so each takes one kill. */
 static bool crash_report(struct launcher *l, struct fleet_machine *m, const siginfo_t *info)
 {
-    char how[96];
+    char how[128];
     memory_kills_look(l);
-    bool memory = info->si_code != CLD_EXITED && info->si_status == SIGKILL && l->kills_open > 0;
+    bool stage = info->si_code == CLD_EXITED && info->si_status == CHILD_EXIT_KILLED;
+    bool sigkill = info->si_code != CLD_EXITED && info->si_status == SIGKILL;
+    bool memory = (stage || sigkill) && l->kills_open > 0;
     l->kills_open -= memory;
     if (l->stopping || (!memory && !child_crashed(info)))
         return false;
     end_text(info, how, sizeof(how));
     if (memory)
-        snprintf(how, sizeof(how), "probably killed by the kernel, because memory was short");
+        snprintf(how, sizeof(how), "%sprobably killed by the kernel, because memory was short",
+                 stage ? "one of its stage processes was " : "");
     uint32_t count = batch_record_read(m->process.batches_fd, l->ids);
     l->options.events.crashed(l->options.self, m, how, l->ids, count);
     return true;

@@ -338,6 +338,37 @@ static void test_killed_at_once(void)
     CHECK(remove(path) == 0 && remove(root) == 0);
 }
 
+/* A machine ends because a stage process was killed. If the kernel has killed a process meanwhile,
+ * this is a crash; otherwise the stage process was killed from outside. */
+static void test_stage_killed(void)
+{
+    static struct config config;
+    struct seen seen[2];
+    char root[] = "/tmp/cleave-launcher-XXXXXX";
+    char path[256];
+    CHECK(mkdtemp(root) != NULL);
+    file_write(root, "vmstat", "oom_kill 3\n");
+    counts_folder = root;
+    struct launcher *l = launch(&config, "bereft", "good", seen);
+    turn_until(l, &seen[0].ready, 1);
+    test_us += 1000000;
+    file_write(root, "vmstat", "oom_kill 4\n");
+    kill(atoi(seen[0].address + 10), SIGTERM);
+    turn_until(l, &seen[0].ended, 1);
+    CHECK(seen[0].crashed == 1 && fleet->machines[0].process.backoff_us == 400000);
+    CHECKF(strstr(seen[0].why, "stage") != NULL && strstr(seen[0].why, "memory was short") != NULL,
+           "%s", seen[0].why);
+    turn_until(l, &seen[0].ready, 2);
+    test_us += 1000000;
+    kill(atoi(seen[0].address + 10), SIGTERM);
+    turn_until(l, &seen[0].ended, 2);
+    CHECK(seen[0].crashed == 1 && fleet->machines[0].process.backoff_us == 200000);
+    stop_all(l, false);
+    counts_folder = NULL;
+    snprintf(path, sizeof(path), "%s/vmstat", root);
+    CHECK(remove(path) == 0 && remove(root) == 0);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "machine") == 0)
@@ -361,6 +392,7 @@ int main(int argc, char **argv)
 
     test_memory_kills();
     test_killed_at_once();
+    test_stage_killed();
     test_changes();
     test_bereft();
     l = launch(&config, "good", "hopeless", seen);
