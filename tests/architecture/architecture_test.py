@@ -111,8 +111,8 @@ TEXT = re.compile(r'"(?:\\.|[^"\\\n])*"')
 # The C library's versions of these functions for other CPUs give other bits. fma, sqrt and floor are exact.
 LIBM = re.compile(r"\b((?:exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|cbrt|hypot|sin|cos|sincos|tan|asin|acos|atan|atan2|sinh|cosh|"
                   r"tanh|erf|erfc|tgamma|lgamma)[fl]?)\s*\(")
-# The folders whose C files compute answers.
-SAME_BITS = ["compute", "model/file", "model/forward"]
+# The folders whose C files compute prompts and answers.
+SAME_BITS = ["compute", "model"]
 # jansson calls a text malformed if memory runs out.
 JSON_LOAD = re.compile(r"\b(json_load(?:s|b|f|fd|_file|_callback))\s*\(")
 # Statements that add to a JSON value and do not look at the result, and copies that may be incomplete.
