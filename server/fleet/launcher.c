@@ -59,12 +59,28 @@ static void memory_kills_look(struct launcher *l)
 
 /* ---- starting ---- */
 
-static void descriptor_watch(struct launcher *l, int fd, const struct fleet_machine *m,
+static bool descriptor_watch(struct launcher *l, int fd, const struct fleet_machine *m,
                              bool is_pidfd)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)m->index << 1 | is_pidfd};
-    int failed = epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &event);
-    assert(failed == 0);
+    return epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+/* Watches a process that was just started. If that fails, kills the process. */
+static enum status child_watch(struct launcher *l, const struct child_process *child,
+                               const struct fleet_machine *m, struct error *error)
+{
+    if (descriptor_watch(l, child->pidfd, m, true) &&
+        descriptor_watch(l, child->ready_fd, m, false))
+        return ST_OK;
+    (void)error_set(error, ST_IO, "start machine %s: epoll: %s", m->config.name, strerror(errno));
+    kill(child->pid, SIGKILL);
+    waitpid(child->pid, NULL, 0);
+    close(child->pidfd); /* This also removes it from the epoll set. */
+    close(child->ready_fd);
+    if (child->keys_fd >= 0)
+        close(child->keys_fd);
+    return ST_IO;
 }
 
 static void batches_close(struct fleet_process *process)
@@ -100,6 +116,8 @@ static enum status machine_start(struct launcher *l, struct fleet_machine *m, st
     struct child_process child;
     enum status status = child_start(&spec, &child, error);
     free(config);
+    if (status == ST_OK)
+        status = child_watch(l, &child, m, error);
     if (status != ST_OK) {
         batches_close(process);
         return status;
@@ -114,8 +132,6 @@ static enum status machine_start(struct launcher *l, struct fleet_machine *m, st
     process->failure = NULL;
     process->starts++;
     process->started_us = clock_now_us(l->options.clock);
-    descriptor_watch(l, process->pidfd, m, true);
-    descriptor_watch(l, process->ready_fd, m, false);
     l->running++;
     return ST_OK;
 }

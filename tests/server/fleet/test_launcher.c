@@ -8,9 +8,11 @@
 #include "server/fleet/launcher.h"
 #include "tests/check.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -91,6 +93,19 @@ static int machine(int argc, char **argv)
 }
 
 /* ---- the launcher ---- */
+
+static bool watching_fails; /* epoll_ctl adds no descriptor. */
+
+int __real_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event);
+int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event);
+
+int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event)
+{
+    if (!watching_fails || operation != EPOLL_CTL_ADD)
+        return __real_epoll_ctl(epoll, operation, fd, event);
+    errno = ENOMEM;
+    return -1;
+}
 
 struct seen {
     uint32_t ready;
@@ -256,6 +271,28 @@ static void test_bereft(void)
     stop_all(l, false);
 }
 
+/* A machine that cannot be watched is not left running, and is started again later. */
+static void test_not_watched(void)
+{
+    static struct config config;
+    struct seen seen[2];
+    struct launcher *l = launch(&config, "good", "good-2", seen);
+    turn_until(l, &seen[0].ready, 1);
+    turn_until(l, &seen[1].ready, 1);
+    watching_fails = true;
+    kill(atoi(seen[0].address + 10), SIGKILL);
+    turn_until(l, &seen[0].ended, 1);
+    for (int i = 0; i < 20; i++) {
+        test_us += 1000000;
+        launcher_turn(l);
+        CHECK(launcher_running_count(l) == 1);
+    }
+    watching_fails = false;
+    turn_until(l, &seen[0].ready, 2);
+    CHECK(launcher_running_count(l) == 2 && seen[0].ended == 1 && seen[0].crashed == 0);
+    stop_all(l, false);
+}
+
 static void file_write(const char *folder, const char *name, const char *text)
 {
     char path[256];
@@ -395,6 +432,7 @@ int main(int argc, char **argv)
     test_stage_killed();
     test_changes();
     test_bereft();
+    test_not_watched();
     l = launch(&config, "good", "hopeless", seen);
     turn_until(l, &seen[1].given_up, 1);
     CHECK(seen[1].ready == 0 && seen[1].ended == 0);
