@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <spawn.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
@@ -95,6 +96,15 @@ static int machine(int argc, char **argv)
 /* ---- the launcher ---- */
 
 static bool watching_fails; /* epoll_ctl adds no descriptor. */
+static bool keeping_fails;  /* No descriptor is kept open for a process. */
+
+int __real_posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int from, int to);
+int __wrap_posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int from, int to);
+
+int __wrap_posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int from, int to)
+{
+    return keeping_fails ? ENOMEM : __real_posix_spawn_file_actions_adddup2(actions, from, to);
+}
 
 int __real_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event);
 int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event);
@@ -271,15 +281,16 @@ static void test_bereft(void)
     stop_all(l, false);
 }
 
-/* A machine that cannot be watched is not left running, and is started again later. */
-static void test_not_watched(void)
+/* A machine that cannot be watched, or gets no descriptors, is not left running, and is started
+ * again later. */
+static void test_not_started(bool *fault)
 {
     static struct config config;
     struct seen seen[2];
     struct launcher *l = launch(&config, "good", "good-2", seen);
     turn_until(l, &seen[0].ready, 1);
     turn_until(l, &seen[1].ready, 1);
-    watching_fails = true;
+    *fault = true;
     kill(atoi(seen[0].address + 10), SIGKILL);
     turn_until(l, &seen[0].ended, 1);
     for (int i = 0; i < 20; i++) {
@@ -287,7 +298,7 @@ static void test_not_watched(void)
         launcher_turn(l);
         CHECK(launcher_running_count(l) == 1);
     }
-    watching_fails = false;
+    *fault = false;
     turn_until(l, &seen[0].ready, 2);
     CHECK(launcher_running_count(l) == 2 && seen[0].ended == 1 && seen[0].crashed == 0);
     stop_all(l, false);
@@ -432,7 +443,8 @@ int main(int argc, char **argv)
     test_stage_killed();
     test_changes();
     test_bereft();
-    test_not_watched();
+    test_not_started(&watching_fails);
+    test_not_started(&keeping_fails);
     l = launch(&config, "good", "hopeless", seen);
     turn_until(l, &seen[1].given_up, 1);
     CHECK(seen[1].ready == 0 && seen[1].ended == 0);
