@@ -216,8 +216,8 @@ static struct value repeat(struct run *r, struct value v, struct value times)
     return result;
 }
 
-/* Returns a^b for a > 0, with the same bits on every CPU: a prompt may have the result. It is within
- * 1 ulp, or within 3 ulp beyond the limits of fixed_pow. */
+/* Returns a^b for a > 0, with the same bits on every CPU: a prompt may have the result. The result
+ * is within 1 ulp, or within 3 ulp beyond the limits of fixed_pow. */
 static double power_of_positive(double a, double b)
 {
     const double logarithm = b * fixed_log(a);

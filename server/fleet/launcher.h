@@ -28,9 +28,9 @@ struct launcher_events {
     /* The machine is ready: it listens at this address. */
     void (*ready)(void *self, struct fleet_machine *machine, const char *address);
     /* The machine's process crashed (child_crashed, host/child.h), or the kernel killed the process
-     * or one of its stage processes because memory was short. crash_text: for the log, such as "signal 11, Segmentation fault".
-     * ids: the requests that the process was computing; id_count 0 = none. `ended` or `given_up` is
-     * called next. */
+     * or one of its stage processes because memory was short. crash_text: for the log, such as
+     * "signal 11, Segmentation fault". ids: the requests that the machine was computing; id_count
+     * 0 = none. `ended` or `given_up` is called next. */
     void (*crashed)(void *self, struct fleet_machine *machine, const char *crash_text,
                     const uint64_t *ids, uint32_t id_count);
     /* The machine's process has ended. Unless launcher_machine_stop was called, another process is

@@ -26,8 +26,8 @@ static enum status wrong_machine_end_read(struct error *error)
 
 static struct config embedded; /* Made when there is memory. */
 
-/* Sets a machine's stages to a right value. If that fails, the error's text must say that memory ran
- * out (config_set returns ST_INVALID for that, too). */
+/* Sets a machine's stages to a right value. If that fails, the error's text must say that memory
+ * ran out (config_set returns ST_INVALID for that, too). */
 static enum status right_stages_set(struct error *error)
 {
     static struct config config;
