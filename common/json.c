@@ -53,3 +53,13 @@ enum status json_file_load(const char *path, size_t flags, json_t **out, json_er
     fclose(file);
     return status;
 }
+
+json_t *json_value_copy(const json_t *value)
+{
+    json_t *copy = json_copy((json_t *)value); /* jansson does not change the value. */
+    if (json_object_size(copy) == json_object_size(value) &&
+        json_array_size(copy) == json_array_size(value))
+        return copy;
+    json_decref(copy);
+    return NULL;
+}

@@ -1,7 +1,12 @@
-/* json: reads JSON text with jansson, and says why a text could not be read. Any folder may call
- * the functions, on any thread; they keep no state and write no logs. `flags` are those of jansson,
- * such as JSON_REJECT_DUPLICATES. Text that the program itself makes is written with common/text.h
- * or jansson. */
+/* json: reads JSON text with jansson, and says why a text could not be read; copies JSON values.
+ * Any folder may call the functions, on any thread; they keep no state and write no logs. `flags`
+ * are those of jansson, such as JSON_REJECT_DUPLICATES. Text that the program itself makes is
+ * written with common/text.h or jansson.
+ *
+ * A function of jansson that adds a value to an object or a list returns -1 if memory runs out. It
+ * also returns -1 if the value is NULL, because there was no memory for the value. The caller must
+ * look at the result, because an object without a member, or a list without an element, has another
+ * meaning (tests/architecture/architecture_test.py). */
 #ifndef COMMON_JSON_H
 #define COMMON_JSON_H
 
@@ -23,5 +28,10 @@ enum status json_text_load(const char *text, size_t bytes, size_t flags, json_t 
                            json_error_t *why_out);
 enum status json_file_load(const char *path, size_t flags, json_t **out, json_error_t *why_out);
 enum status json_stream_load(FILE *file, size_t flags, json_t **out, json_error_t *why_out);
+
+/* Returns a copy of `value`, a new reference. The copy of an object or a list shares the members or
+ * elements with `value`. NULL = `value` is NULL, or memory ran out. (If memory runs out, jansson's
+ * json_copy returns an incomplete copy.) */
+json_t *json_value_copy(const json_t *value);
 
 #endif

@@ -242,7 +242,10 @@ static json_t *choices_json(const struct option_entry *entry)
 {
     json_t *list = json_array();
     for (unsigned i = 0; entry->choices[i] != NULL; i++)
-        json_array_append_new(list, json_string(entry->choices[i]));
+        if (json_array_append_new(list, json_string(entry->choices[i])) != 0) {
+            json_decref(list);
+            return NULL;
+        }
     return list;
 }
 
@@ -251,10 +254,13 @@ static json_t *entries_json(const struct option_table *table)
     json_t *list = json_array();
     for (size_t i = 0; i < table->count; i++) {
         const struct option_entry *entry = &table->entries[i];
-        json_array_append_new(list,
-                              json_pack("{s:s, s:s?, s:o, s:s?, s:s}", "name", entry->name, "value",
-                                        entry->value_name, "choices", choices_json(entry),
-                                        "default", entry->default_value, "help", entry->help));
+        json_t *row = json_pack("{s:s, s:s?, s:o, s:s?, s:s}", "name", entry->name, "value",
+                                entry->value_name, "choices", choices_json(entry), "default",
+                                entry->default_value, "help", entry->help);
+        if (json_array_append_new(list, row) != 0) {
+            json_decref(list);
+            return NULL;
+        }
     }
     return list;
 }

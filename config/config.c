@@ -175,6 +175,12 @@ static json_t *pool_json(const struct config *config, enum pool pool)
     return list;
 }
 
+static bool value_write(json_t *section, const struct config_key *key, const void *base)
+{
+    return config_value_absent(key, base) ||
+           json_object_set_new(section, name_of(key), config_value_get(key, base)) == 0;
+}
+
 /* Writes one key. A machine's keys go into the object of that machine. */
 static bool key_write(json_t *root, const struct config *config, const struct config_key *key)
 {
@@ -184,10 +190,8 @@ static bool key_write(json_t *root, const struct config *config, const struct co
     if (key->type == CONFIG_POOL)
         return json_object_set_new(section, name_of(key),
                                    pool_json(config, (enum pool)key->offset)) == 0;
-    if (!config_key_of_machine(key)) {
-        json_t *value = config_value_get(key, config);
-        return value == NULL || json_object_set_new(section, name_of(key), value) == 0;
-    }
+    if (!config_key_of_machine(key))
+        return value_write(section, key, config);
     for (uint32_t i = 0; i < config->machine_count; i++) {
         const struct config_machine *machine = &config->machines[i];
         if (!config_machine_present(config, i))
@@ -198,8 +202,7 @@ static bool key_write(json_t *root, const struct config *config, const struct co
             if (json_object_set_new(section, machine->name, object) != 0)
                 return false;
         }
-        json_t *value = config_value_get(key, machine);
-        if (value != NULL && json_object_set_new(object, name_of(key), value) != 0)
+        if (!value_write(object, key, machine))
             return false;
     }
     return true;

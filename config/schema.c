@@ -13,9 +13,10 @@ static json_t *integer_schema(const struct config_key *key)
 {
     json_t *schema = json_pack("{s:s, s:I, s:I}", "type", "integer", "minimum",
                                (json_int_t)key->minimum, "maximum", (json_int_t)key->maximum);
-    if (key->step > 0)
-        json_object_set_new(schema, "multipleOf", json_integer(key->step));
-    return schema;
+    if (key->step == 0 || json_object_set_new(schema, "multipleOf", json_integer(key->step)) == 0)
+        return schema;
+    json_decref(schema);
+    return NULL;
 }
 
 static json_t *choices_schema(const char *choices)
@@ -23,7 +24,10 @@ static json_t *choices_schema(const char *choices)
     json_t *list = json_array();
     for (const char *at = choices; *at != 0;) {
         size_t length = strcspn(at, " ");
-        json_array_append_new(list, json_stringn(at, length));
+        if (json_array_append_new(list, json_stringn(at, length)) != 0) {
+            json_decref(list);
+            return NULL;
+        }
         at += length + (at[length] == ' ');
     }
     return json_pack("{s:o}", "enum", list);
@@ -66,7 +70,8 @@ static json_t *value_schema(const struct config_key *key)
     return NULL;
 }
 
-/* Returns the object of properties for a section below `root`, a schema of an object. */
+/* Returns the object of properties for a section below `root`, a schema of an object; NULL = no
+ * memory. */
 static json_t *section_of(json_t *root, const char *path)
 {
     char section[CONFIG_KEY_BYTES];
@@ -82,7 +87,8 @@ static json_t *section_of(json_t *root, const char *path)
                                "additionalProperties", 0);
             if (machine)
                 object = json_pack("{s:s, s:o}", "type", "object", "additionalProperties", object);
-            json_object_set_new(properties, part, object);
+            if (json_object_set_new(properties, part, object) != 0)
+                return NULL;
         }
         if (machine)
             object = json_object_get(object, "additionalProperties");
@@ -96,11 +102,14 @@ static bool key_add(json_t *root, const struct config_key *key, const char *path
 {
     const char *slash = strrchr(path, '/');
     json_t *schema = value_schema(key);
-    json_object_set_new(schema, "description", json_string(description));
-    if (key->default_text != NULL)
-        json_object_set_new(schema, "default", config_value_from_text(key, key->default_text));
-    return json_object_set_new(section_of(root, path), slash != NULL ? slash + 1 : path, schema) ==
-           0;
+    bool good =
+        json_object_set_new(schema, "description", json_string(description)) == 0 &&
+        (key->default_text == NULL ||
+         json_object_set_new(schema, "default", config_value_from_text(key, key->default_text)) ==
+             0) &&
+        json_object_set(section_of(root, path), slash != NULL ? slash + 1 : path, schema) == 0;
+    json_decref(schema);
+    return good;
 }
 
 bool config_print_schema(FILE *file)

@@ -285,7 +285,9 @@ bool config_stages_set(struct config_machine *machine, const char *path, const j
     if (!stages_read(machine, path, value, false, &stages, fault))
         return false;
     char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
-    bool fits = text != NULL && strlen(text) < sizeof(machine->stages);
+    if (text == NULL)
+        return config_fault_set(fault, path, ": no memory");
+    bool fits = strlen(text) < sizeof(machine->stages);
     if (fits) /* A list of one entry is a stage process of its own, with its own device or host. */
         snprintf(machine->stages, sizeof(machine->stages), "%s",
                  strcmp(text, "1") == 0 ? "" : text);

@@ -88,9 +88,11 @@ bool config_key_nearest(const char *path, char nearest_out[CONFIG_KEY_BYTES]);
  * for `path`, if the value is wrong. The key's type must not be CONFIG_POOL. */
 bool config_value_set(const struct config_key *key, void *base, const char *path,
                       const json_t *value, struct config_fault *fault);
-/* Returns the key's field of *base (see config_value_set) as JSON, a new reference. Returns NULL if
- * the field is empty and the key accepts no empty text, if a machine has no stages, if the key is a
- * CONFIG_POOL, or if there is no memory. */
+/* Returns true if the key has no value in *base (see config_value_set): the field is empty and the
+ * key accepts no empty text, a machine has no stages, or the key is a CONFIG_POOL. */
+bool config_value_absent(const struct config_key *key, const void *base);
+/* Returns the key's value in *base as JSON, a new reference. NULL = there is no value
+ * (config_value_absent), or no memory. */
 json_t *config_value_get(const struct config_key *key, const void *base);
 /* Converts text of the command line to JSON (a new reference). Returns NULL if there is no memory
  * or the text is not UTF-8. The caller checks the value (config_value_set). */

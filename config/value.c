@@ -235,17 +235,38 @@ bool config_value_set(const struct config_key *key, void *base, const char *path
     return false;
 }
 
-json_t *config_value_get(const struct config_key *key, const void *base)
+bool config_value_absent(const struct config_key *key, const void *base)
 {
     const char *field = (const char *)base + key->offset;
-    char text[32];
     switch (key->type) {
     case CONFIG_STRING:
     case CONFIG_ADDRESS:
     case CONFIG_CHOICE:
     case CONFIG_DEVICE:
-        if (field[0] == 0 && (key->type != CONFIG_STRING || key->minimum > 0))
-            return NULL;
+        return field[0] == 0 && (key->type != CONFIG_STRING || key->minimum > 0);
+    case CONFIG_STAGES:
+        return ((const struct config_machine *)base)->stages[0] == 0;
+    case CONFIG_WHOLE:
+    case CONFIG_BYTES:
+    case CONFIG_BOOL:
+        return false;
+    case CONFIG_POOL:
+        break;
+    }
+    return true;
+}
+
+json_t *config_value_get(const struct config_key *key, const void *base)
+{
+    const char *field = (const char *)base + key->offset;
+    char text[32];
+    if (config_value_absent(key, base))
+        return NULL;
+    switch (key->type) {
+    case CONFIG_STRING:
+    case CONFIG_ADDRESS:
+    case CONFIG_CHOICE:
+    case CONFIG_DEVICE:
         return json_string(field);
     case CONFIG_BYTES:
         bytes_format(*(const uint64_t *)(const void *)field, text, sizeof(text));

@@ -145,17 +145,19 @@ static int spawn(const char *program, char **argv, const int keep[KEPT], pid_t *
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t none;
+    int failed = 0;
     sigemptyset(&none);
     posix_spawn_file_actions_init(&actions);
     /* Clears close-on-exec. */
-    for (int i = 0; i < KEPT; i++)
+    for (int i = 0; i < KEPT && failed == 0; i++)
         if (keep[i] >= 0)
-            posix_spawn_file_actions_adddup2(&actions, keep[i], keep[i]);
+            failed = posix_spawn_file_actions_adddup2(&actions, keep[i], keep[i]);
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
     posix_spawnattr_setpgroup(&attributes, 0);
-    int failed = posix_spawn(pid_out, program, &actions, &attributes, argv, environ);
+    if (failed == 0)
+        failed = posix_spawn(pid_out, program, &actions, &attributes, argv, environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     return failed;

@@ -43,15 +43,15 @@ struct child_process {
 /* Exit status of a machine or stage process if its device has failed, and of a machine if one of
  * its local stage processes has crashed while the machine served. */
 #define CHILD_EXIT_CRASHED 70
-/* Exit status of a machine if one of its local stage processes was killed from outside while the
- * machine served. */
+/* Exit status of a machine if one of its local stage processes was killed while the machine served:
+ * from outside, or by the kernel because memory was short (child_memory_kills). */
 #define CHILD_EXIT_KILLED 71
 
 /* Returns true if the process ended by an error of its own: by a signal such as SIGSEGV or SIGABRT,
  * or with the exit status CHILD_EXIT_CRASHED. */
 bool child_crashed(const siginfo_t *waitid_result);
-/* Returns true if the process, or one of its stage processes, was killed from outside: by a signal
- * that is no error of its own, or with the exit status CHILD_EXIT_KILLED. */
+/* Returns true if the process, or one of its stage processes, was killed: it ended by a signal that
+ * is no error of its own, or with the exit status CHILD_EXIT_KILLED. */
 bool child_killed(const siginfo_t *waitid_result);
 /* Returns how many processes of this process's cgroup, and of the cgroups below it, the kernel has
  * killed because memory was short; 0 = none, or not known. Without a cgroup of version 2 that

@@ -64,11 +64,22 @@ struct etcd {
     char endpoints[ETCD_ENDPOINTS_MAX][256];
 };
 
+/* Makes the call fail in the next turn. */
+static void call_fail(struct etcd_call *call, const char *text)
+{
+    snprintf(call->error, sizeof(call->error), "%.255s", text);
+    call->code = CURLE_FAILED_INIT;
+    call->over = true;
+    call->etcd->timer_us = clock_now_us(call->etcd->clock);
+}
+
 /* ---- what curl asks for ---- */
 
+/* If a socket cannot be watched, only its call fails: a failure that is returned to curl would end
+ * all calls. */
 static int on_socket(CURL *curl, curl_socket_t fd, int what, void *self, void *socket)
 {
-    (void)curl, (void)socket;
+    (void)socket;
     struct etcd *e = self;
     struct epoll_event event = {.data.fd = fd};
     if (what == CURL_POLL_REMOVE) {
@@ -76,8 +87,15 @@ static int on_socket(CURL *curl, curl_socket_t fd, int what, void *self, void *s
         return 0;
     }
     event.events = (what != CURL_POLL_OUT ? EPOLLIN : 0u) | (what != CURL_POLL_IN ? EPOLLOUT : 0u);
-    if (epoll_ctl(e->epoll, EPOLL_CTL_MOD, fd, &event) != 0 && errno == ENOENT)
-        epoll_ctl(e->epoll, EPOLL_CTL_ADD, fd, &event);
+    if (epoll_ctl(e->epoll, EPOLL_CTL_MOD, fd, &event) == 0 ||
+        (errno == ENOENT && epoll_ctl(e->epoll, EPOLL_CTL_ADD, fd, &event) == 0))
+        return 0;
+    char why[128];
+    void *call = NULL;
+    snprintf(why, sizeof(why), "epoll: %s", strerror(errno));
+    curl_easy_getinfo(curl, CURLINFO_PRIVATE, &call);
+    if (call != NULL)
+        call_fail(call, why);
     return 0;
 }
 
@@ -226,17 +244,16 @@ void etcd_close(struct etcd *e)
 
 /* ---- calls ---- */
 
-static void call_options(struct etcd_call *call, const char *url)
+/* Returns false if memory runs out: curl copies the texts of URL and NOPROXY. */
+static bool call_options(struct etcd_call *call, const char *url)
 {
     CURL *curl = call->curl;
-    curl_easy_setopt(curl, CURLOPT_URL, url);
     curl_easy_setopt(curl, CURLOPT_POSTFIELDS, call->body);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_data);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, call);
     curl_easy_setopt(curl, CURLOPT_PRIVATE, call);
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, call->error);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(curl, CURLOPT_NOPROXY, "*"); /* No proxy, because etcd is near. */
     curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
     curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
@@ -244,15 +261,9 @@ static void call_options(struct etcd_call *call, const char *url)
     curl_easy_setopt(curl, CURLOPT_TCP_KEEPINTVL, (long)KEEPALIVE_GAP_S);
     if (call->line == NULL)
         curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)CALL_MS);
-}
-
-/* Makes the call fail in the next turn. */
-static void call_fail(struct etcd_call *call, const char *text)
-{
-    snprintf(call->error, sizeof(call->error), "%.255s", text);
-    call->code = CURLE_FAILED_INIT;
-    call->over = true;
-    call->etcd->timer_us = clock_now_us(call->etcd->clock);
+    /* No proxy, because etcd is near. */
+    return curl_easy_setopt(curl, CURLOPT_URL, url) == CURLE_OK &&
+           curl_easy_setopt(curl, CURLOPT_NOPROXY, "*") == CURLE_OK;
 }
 
 static void exchange_begin(struct etcd_call *call)
@@ -263,12 +274,11 @@ static void exchange_begin(struct etcd_call *call)
     call->awaits_login = false;
     call->endpoint = e->endpoint;
     call->curl = curl_easy_init();
-    if (call->curl == NULL) {
+    snprintf(url, sizeof(url), "%s%s", e->endpoints[e->endpoint], call->path);
+    if (call->curl == NULL || !call_options(call, url)) {
         call_fail(call, "out of memory");
         return;
     }
-    snprintf(url, sizeof(url), "%s%s", e->endpoints[e->endpoint], call->path);
-    call_options(call, url);
     if (etcd_access_tls_set(&e->access, call->curl, &call->key_fd, &error) != ST_OK) {
         call_fail(call, error.text);
         return;
@@ -277,8 +287,13 @@ static void exchange_begin(struct etcd_call *call)
         call->token = e->token_serial;
         call->headers = curl_slist_append(NULL, e->token);
         curl_easy_setopt(call->curl, CURLOPT_HTTPHEADER, call->headers);
+        if (call->headers == NULL) {
+            call_fail(call, "out of memory");
+            return;
+        }
     }
-    curl_multi_add_handle(e->multi, call->curl);
+    if (curl_multi_add_handle(e->multi, call->curl) != CURLM_OK)
+        call_fail(call, "out of memory");
 }
 
 static struct etcd_call *call_add(struct etcd *e, const char *path, json_t *body)

@@ -69,8 +69,10 @@ enum status etcd_access_tls_set(const struct etcd_access *access, CURL *curl, in
 {
     char path[32];
     *key_fd_out = -1;
-    if (access->ca_file[0] != 0)
-        curl_easy_setopt(curl, CURLOPT_CAINFO, access->ca_file);
+    /* Without this option, curl would trust the certificate authorities of the host. */
+    if (access->ca_file[0] != 0 &&
+        curl_easy_setopt(curl, CURLOPT_CAINFO, access->ca_file) != CURLE_OK)
+        return error_set(error, ST_NO_MEMORY, "out of memory");
     if (access->key_file[0] == 0)
         return ST_OK;
     enum status status = secret_file_open(access->key_file, KEY_FILE_BYTES_MAX, key_fd_out, error);
@@ -78,8 +80,9 @@ enum status etcd_access_tls_set(const struct etcd_access *access, CURL *curl, in
         return status;
     /* The file that was checked, not one that has replaced it since. curl copies the text. */
     snprintf(path, sizeof(path), "/proc/self/fd/%d", *key_fd_out);
-    curl_easy_setopt(curl, CURLOPT_SSLCERT, access->certificate_file);
-    curl_easy_setopt(curl, CURLOPT_SSLKEY, path);
+    if (curl_easy_setopt(curl, CURLOPT_SSLCERT, access->certificate_file) != CURLE_OK ||
+        curl_easy_setopt(curl, CURLOPT_SSLKEY, path) != CURLE_OK)
+        return error_set(error, ST_NO_MEMORY, "out of memory");
     return ST_OK;
 }
 

@@ -29,7 +29,7 @@ enum status etcd_access_open(const struct config *config, struct etcd_access *ou
 
 /* Sets the CA and the client certificate of a call. *key_fd_out is a descriptor of the key file,
  * which the caller closes after the call has ended; -1 = none. Returns the errors of
- * secret_file_open. */
+ * secret_file_open; ST_NO_MEMORY. */
 enum status etcd_access_tls_set(const struct etcd_access *access, CURL *curl, int *key_fd_out,
                                 struct error *error);
 

@@ -227,7 +227,10 @@ static void watch_begin(struct watch *w)
     char from[24];
     json_t *create = range_json(w);
     snprintf(from, sizeof(from), "%llu", (unsigned long long)w->revision + 1);
-    json_object_set_new(create, "start_revision", json_string(from));
+    if (json_object_set_new(create, "start_revision", json_string(from)) != 0) {
+        json_decref(create);
+        create = NULL;
+    }
     w->stream = etcd_call_begin(w->etcd, "/v3/watch", json_pack("{s:o}", "create_request", create),
                                 on_line, on_watch_over, w);
     if (w->stream == NULL)

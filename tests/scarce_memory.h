@@ -8,15 +8,18 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 
-static size_t scarce_allocations_left; /* Allocations until all further ones fail. */
+static size_t scarce_allocations_left; /* Allocations until the next one fails. */
+static bool scarce_once; /* true: only this one fails, false: also all that follow it. */
 
 static inline void *scarce_malloc(size_t bytes)
 {
     if (scarce_allocations_left == 0) {
+        scarce_allocations_left = scarce_once ? SIZE_MAX : 0;
         errno = ENOMEM; /* As malloc does. */
         return NULL;
     }

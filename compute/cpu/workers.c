@@ -186,9 +186,10 @@ enum status workers_open(uint32_t threads, struct workers **out, struct error *e
         worker->index = w->started;
         int failed = pthread_create(&worker->thread, NULL, worker_main, worker);
         if (failed != 0) {
+            (void)error_set(error, ST_NO_RESOURCE, "cannot start thread %u of %u: %s",
+                            worker->index + 1, threads, strerror(failed));
             workers_close(w);
-            return error_set(error, ST_NO_RESOURCE, "cannot start thread %u of %u: %s",
-                             worker->index + 1, threads, strerror(failed));
+            return ST_NO_RESOURCE;
         }
     }
     *out = w;

@@ -61,7 +61,7 @@ struct executor_ops {
     bool (*is_ready)(const struct executor *e);
     /* Returns ST_OK, or an error with the reason why the machine cannot continue. ST_IO: a stage
      * process crashed, perhaps because of a request in a batch. ST_CANCELLED: a stage process was
-     * killed from outside. ST_UNREACHABLE: all other reasons. */
+     * killed. ST_UNREACHABLE: all other reasons. */
     enum status (*failure)(const struct executor *e, struct error *error);
     /* Returns a text for the log, such as "cpu, 4 threads"; valid until `close`. */
     const char *(*describe)(const struct executor *e);

@@ -41,9 +41,9 @@ static uint32_t ends_take(struct pipeline *p, struct pollfd polls[LIMIT_STAGE_PR
     return left;
 }
 
-/* Finds out whether a stage process of this host has crashed, or was killed from outside: a process
- * that ends closes its connections a moment before its end can be seen, and other stage processes
- * may end earlier because of that. */
+/* Finds out whether a stage process of this host has crashed, or was killed: a process that ends
+ * closes its connections a moment before its end can be seen, and other stage processes may end
+ * earlier because of that. */
 static void cause_find(struct pipeline *p)
 {
     struct pollfd polls[LIMIT_STAGE_PROCESSES];

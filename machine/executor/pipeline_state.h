@@ -107,7 +107,7 @@ struct pipeline {
     int epoll_fd;
     uint32_t ready_count; /* Stage processes in PROCESS_READY. */
     bool crashed;         /* A stage process crashed (child_crashed). */
-    bool killed;          /* A stage process was killed from outside (child_killed). */
+    bool killed;          /* A stage process was killed (child_killed). */
     bool failed;          /* The machine cannot continue (pipeline_fail). */
     struct error failure; /* Why the machine cannot continue. */
     struct message_buffer send_buffer;

@@ -64,6 +64,19 @@ static bool rule_is_next(const struct gbnf *g)
     return look.end - look.at >= 3 && memcmp(look.at, "::=", 3) == 0;
 }
 
+/* Returns the rule with this name, which is added if it is new. */
+static uint32_t rule_find(struct gbnf *g, const char *name)
+{
+    json_t *known = json_object_get(g->rules, name);
+    if (known != NULL)
+        return (uint32_t)json_integer_value(known);
+    uint32_t rule = builder_rule_add(g->b);
+    if (json_object_set_new(g->rules, name, json_integer(rule)) != 0)
+        builder_fail(g->b, ST_NO_MEMORY, "out of memory");
+    return rule;
+}
+
+/* Returns the rule whose name has the next `bytes` bytes of the text. */
 static uint32_t rule_named(struct gbnf *g, size_t bytes)
 {
     char name[128];
@@ -73,13 +86,7 @@ static uint32_t rule_named(struct gbnf *g, size_t bytes)
     }
     memcpy(name, g->at, bytes);
     name[bytes] = 0;
-    json_t *known = json_object_get(g->rules, name);
-    if (known != NULL)
-        return (uint32_t)json_integer_value(known);
-    uint32_t rule = builder_rule_add(g->b);
-    if (json_object_set_new(g->rules, name, json_integer(rule)) != 0)
-        builder_fail(g->b, ST_NO_MEMORY, "out of memory");
-    return rule;
+    return rule_find(g, name);
 }
 
 static bool hex_read(struct gbnf *g, unsigned digits, uint32_t *out)
@@ -325,8 +332,7 @@ uint32_t gbnf_parse(struct builder *b, const char *text, size_t bytes)
     if (g.rules == NULL || g.set == NULL)
         builder_fail(b, ST_NO_MEMORY, "out of memory");
     else {
-        json_object_set_new(g.rules, "root", json_integer(builder_rule_add(b)));
-        root = (uint32_t)json_integer_value(json_object_get(g.rules, "root"));
+        root = rule_find(&g, "root");
         skip_space(&g);
         while (g.at < g.end && b->status == ST_OK) {
             rule_parse(&g);

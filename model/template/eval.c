@@ -1,6 +1,8 @@
 /* eval: expressions. */
 #include "model/template/eval.h"
 
+#include "common/fixed_math.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -214,6 +216,33 @@ static struct value repeat(struct run *r, struct value v, struct value times)
     return result;
 }
 
+/* Returns a^b for a > 0, with the same bits on every CPU: a prompt may have the result. The result
+ * is within 1 ulp, or within 3 ulp beyond the limits of fixed_pow. */
+static double power_of_positive(double a, double b)
+{
+    const double logarithm = b * fixed_log(a);
+    if (fabs(logarithm) < 690)
+        return fixed_pow(a, b);
+    if (fabs(logarithm) > 760) /* Beyond what a double holds. */
+        return logarithm > 0 ? INFINITY : 0;
+    const double root = fixed_pow(a, b / 2);
+    return root * root;
+}
+
+/* Requires that a^b is a real number. */
+static double power(struct run *r, double a, double b)
+{
+    const bool odd = fmod(b, 2) != 0; /* Of a whole number. */
+    if (b == 0 || a == 1)
+        return 1;
+    if (!isfinite(a) || !isfinite(b))
+        run_fail(r, ST_INVALID, "a power of a number that is not finite");
+    if (a == 0)
+        return 0;
+    const double size = power_of_positive(fabs(a), b);
+    return a < 0 && odd ? -size : size;
+}
+
 static struct value float_operation(struct run *r, enum operation op, double a, double b)
 {
     if ((op == OP_DIV || op == OP_FLOOR || op == OP_MOD) && b == 0)
@@ -236,7 +265,7 @@ static struct value float_operation(struct run *r, enum operation op, double a, 
     default:
         if ((a < 0 && b != floor(b)) || (a == 0 && b < 0))
             run_fail(r, ST_INVALID, "a power without a real value");
-        return value_float(pow(a, b));
+        return value_float(power(r, a, b));
     }
 }
 

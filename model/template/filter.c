@@ -287,6 +287,15 @@ static struct value apply_float(struct run *r, struct value v, const struct argu
     return v.kind == STRING && number_read(r, v, true, 10, &number) ? number : out;
 }
 
+/* Returns the double next to 10^exponent, for exponents from -22 to 22. */
+static double power_of_ten(int64_t exponent)
+{
+    double power = 1; /* Powers of ten up to 10^22 are doubles. */
+    for (int64_t i = 0; i < (exponent < 0 ? -exponent : exponent); i++)
+        power *= 10;
+    return exponent < 0 ? 1 / power : power;
+}
+
 static struct value apply_round(struct run *r, struct value v, const struct arguments *a)
 {
     int64_t precision = argument_integer(r, a, 0, "precision", 0);
@@ -294,7 +303,7 @@ static struct value apply_round(struct run *r, struct value v, const struct argu
     char text[400];
     if (!is_number(v) || precision < -15 || precision > 15)
         run_fail(r, ST_INVALID, "round: want a number, and a precision from -15 to 15");
-    double scale = pow(10, (double)precision), number = number_of(v);
+    double scale = power_of_ten(precision), number = number_of(v);
     if (value_is_text(method, "ceil"))
         return value_float(ceil(number * scale) / scale);
     if (value_is_text(method, "floor"))

@@ -2,6 +2,7 @@
 #include "model/text/chat.h"
 
 #include "common/json.h"
+#include "common/text.h"
 #include "model/file/vocabulary.h"
 #include "model/template/template.h"
 
@@ -40,27 +41,30 @@ static const struct template_limits probe_limits = {
     .steps = 1000000, .depth = 400, .memory_bytes = 16 << 20, .output_bytes = 1 << 20};
 
 /* Renders one user message with this content. Returns true if the text PROBE appears in the prompt,
- * and no other part of the content. */
-static bool probe(const struct form *form, const json_t *settings, json_t *content)
+ * and no other part of the content. Sets *scarce_out if memory ran out. */
+static bool probe(const struct form *form, const json_t *settings, json_t *content,
+                  bool *scarce_out)
 {
     json_t *inputs =
         json_pack("{s:[{s:s, s:o}], s:n, s:n, s:b}", "messages", "role", "user", "content", content,
                   "tools", "documents", "add_generation_prompt", 0);
     struct template_output out = {0};
     struct error error = {""};
-    bool good = inputs != NULL &&
-                template_render(form->template, inputs, settings, 0, &probe_limits, &out, &error) ==
-                    ST_OK &&
-                strstr(out.text, "PROBE") != NULL && strstr(out.text, "'type'") == NULL &&
-                strstr(out.text, "\"type\"") == NULL;
+    enum status status = inputs == NULL ? ST_NO_MEMORY
+                                        : template_render(form->template, inputs, settings, 0,
+                                                          &probe_limits, &out, &error);
+    *scarce_out = *scarce_out || status == ST_NO_MEMORY;
+    bool good = status == ST_OK && strstr(out.text, "PROBE") != NULL &&
+                strstr(out.text, "'type'") == NULL && strstr(out.text, "\"type\"") == NULL;
     template_output_done(&out);
     json_decref(inputs);
     return good;
 }
 
 /* Renders a question and a call of a tool with this content. Returns how often the prompt has the
- * text "None"; -1 = the template fails. */
-static int probe_call(const struct form *form, const json_t *settings, json_t *content)
+ * text "None"; -1 = the template fails. Sets *scarce_out if memory ran out. */
+static int probe_call(const struct form *form, const json_t *settings, json_t *content,
+                      bool *scarce_out)
 {
     json_t *inputs =
         json_pack("{s:[{s:s, s:s}, {s:s, s:o, s:[{s:s, s:s, s:{s:s, s:{}}}]}], s:n, s:n, s:b}",
@@ -69,9 +73,12 @@ static int probe_call(const struct form *form, const json_t *settings, json_t *c
                   "f", "arguments", "tools", "documents", "add_generation_prompt", 0);
     struct template_output out = {0};
     struct error error = {""};
+    enum status status = inputs == NULL ? ST_NO_MEMORY
+                                        : template_render(form->template, inputs, settings, 0,
+                                                          &probe_limits, &out, &error);
     int count = -1;
-    if (inputs != NULL && template_render(form->template, inputs, settings, 0, &probe_limits, &out,
-                                          &error) == ST_OK) {
+    *scarce_out = *scarce_out || status == ST_NO_MEMORY;
+    if (status == ST_OK) {
         count = 0;
         for (const char *at = out.text; (at = strstr(at, "None")) != NULL; at++)
             count++;
@@ -88,14 +95,19 @@ static enum status form_open(const char *text, size_t bytes, const json_t *setti
     enum status status = template_compile(text, bytes, &form.template, error);
     if (status != ST_OK)
         return status;
-    bool text_works = probe(&form, settings, json_string("PROBE"));
+    bool scarce = false;
+    bool text_works = probe(&form, settings, json_string("PROBE"), &scarce);
     bool parts_work =
-        probe(&form, settings, json_pack("[{s:s, s:s}]", "type", "text", "text", "PROBE"));
+        probe(&form, settings, json_pack("[{s:s, s:s}]", "type", "text", "text", "PROBE"), &scarce);
     form.wants_parts = parts_work && !text_works;
     form.wants_text = !parts_work;
-    int null = probe_call(&form, settings, json_null());
-    int empty = probe_call(&form, settings, json_string(""));
+    int null = probe_call(&form, settings, json_null(), &scarce);
+    int empty = probe_call(&form, settings, json_string(""), &scarce);
     form.wants_empty = empty >= 0 && (null < 0 || null > empty);
+    if (scarce) { /* The probes do not say what the template takes. */
+        template_close(form.template);
+        return error_set(error, ST_NO_MEMORY, "no memory for the chat template");
+    }
     *out = form;
     return ST_OK;
 }
@@ -108,10 +120,13 @@ static bool has_token(const struct vocabulary *v, const char *text)
     return false;
 }
 
-static void setting_add(json_t *settings, const struct vocabulary *v, const char *name, uint32_t id)
+/* Adds the text of a token, if the vocabulary has the token and its text is UTF-8. Returns false if
+ * memory runs out. */
+static bool setting_add(json_t *settings, const struct vocabulary *v, const char *name, uint32_t id)
 {
-    if (id < v->count)
-        json_object_set_new(settings, name, json_stringn(v->tokens[id].text, v->tokens[id].bytes));
+    const struct mapped_text text = id < v->count ? v->tokens[id] : (struct mapped_text){0};
+    return id >= v->count || text_utf8_check(text.text, text.bytes) < text.bytes ||
+           json_object_set_new(settings, name, json_stringn(text.text, text.bytes)) == 0;
 }
 
 static enum status text_keep(struct chat_template *c, const char *text, size_t bytes,
@@ -141,11 +156,10 @@ static enum status chat_open(struct chat_template *c, const struct vocabulary *v
 {
     struct mapped_text text = v->template;
     c->settings = json_object();
-    if (c->settings == NULL)
+    if (c->settings == NULL || !setting_add(c->settings, v, "bos_token", v->bos) ||
+        !setting_add(c->settings, v, "eos_token", v->eos) ||
+        !setting_add(c->settings, v, "unk_token", v->unknown))
         return error_set(error, ST_NO_MEMORY, "no memory for the chat template");
-    setting_add(c->settings, v, "bos_token", v->bos);
-    setting_add(c->settings, v, "eos_token", v->eos);
-    setting_add(c->settings, v, "unk_token", v->unknown);
     if (replacement != NULL) {
         enum status opened =
             form_open(replacement, strlen(replacement), c->settings, &c->form, error);
@@ -228,22 +242,26 @@ static json_t *parts_join(const json_t *parts)
     return result;
 }
 
+/* The functions below that return bool return false if memory runs out. */
+
 /* Gives the content the form that the template takes. */
-static void content_convert(json_t *message, const struct form *form)
+static bool content_convert(json_t *message, const struct form *form)
 {
-    json_t *content = json_object_get(message, "content");
+    json_t *content = json_object_get(message, "content"), *value;
     bool calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
     if ((content == NULL || json_is_null(content)) && (!calls || form->wants_empty))
-        json_object_set_new(message, "content", json_string(""));
+        value = json_string("");
     else if (json_is_array(content) && form->wants_text)
-        json_object_set_new(message, "content", parts_join(content));
+        value = parts_join(content);
     else if (json_is_string(content) && form->wants_parts)
-        json_object_set_new(message, "content",
-                            json_pack("[{s:s, s:O}]", "type", "text", "text", content));
+        value = json_pack("[{s:s, s:O}]", "type", "text", "text", content);
+    else
+        return true;
+    return json_object_set_new(message, "content", value) == 0;
 }
 
 /* Clients send arguments as the text of a JSON object; templates want the object. Another text
- * stays as it is. Returns false if memory runs out. */
+ * stays as it is. */
 static bool arguments_convert(json_t *calls)
 {
     json_error_t why;
@@ -253,36 +271,40 @@ static bool arguments_convert(json_t *calls)
         if (!json_is_string(given))
             continue;
         const size_t bytes = json_string_length(given);
-        json_t *arguments = bytes == 0 ? json_object() : NULL;
-        if (bytes > 0 && json_text_load(json_string_value(given), bytes, JSON_ALLOW_NUL, &arguments,
-                                        &why) == ST_NO_MEMORY)
-            return false;
+        json_t *arguments;
+        bool good =
+            json_text_load(bytes > 0 ? json_string_value(given) : "{}", bytes > 0 ? bytes : 2,
+                           JSON_ALLOW_NUL, &arguments, &why) != ST_NO_MEMORY;
         if (json_is_object(arguments))
-            json_object_set(function, "arguments", arguments);
+            good = json_object_set(function, "arguments", arguments) == 0;
         json_decref(arguments);
+        if (!good)
+            return false;
     }
     return true;
 }
 
 /* Gives the result of a tool the name of its call, which some templates write. `calls` are those of
  * the latest message that has any. */
-static void name_fill(json_t *message, const json_t *calls)
+static bool name_fill(json_t *message, const json_t *calls)
 {
     const char *id = json_string_value(json_object_get(message, "tool_call_id"));
     if (id == NULL || json_is_string(json_object_get(message, "name")))
-        return;
+        return true;
     for (size_t i = 0; i < json_array_size(calls); i++) {
         const json_t *call = json_array_get(calls, i);
         const char *its = json_string_value(json_object_get(call, "id"));
-        if (its != NULL && strcmp(its, id) == 0)
-            json_object_set(message, "name",
-                            json_object_get(json_object_get(call, "function"), "name"));
+        json_t *name = json_object_get(json_object_get(call, "function"), "name");
+        if (its != NULL && strcmp(its, id) == 0 && name != NULL &&
+            json_object_set(message, "name", name) != 0)
+            return false;
     }
+    return true;
 }
 
 /* Reasoning of an earlier answer: clients and templates have several names for it. gpt-oss's
  * template refuses `thinking` beside content and calls. */
-static void reasoning_fill(json_t *message)
+static bool reasoning_fill(json_t *message)
 {
     static const char *const names[] = {"reasoning_content", "reasoning", "thinking"};
     const bool calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
@@ -293,40 +315,49 @@ static void reasoning_fill(json_t *message)
         text = json_string_length(value) > 0 ? value : NULL;
     }
     for (int i = 0; i < count && text != NULL; i++)
-        if (json_string_length(json_object_get(message, names[i])) == 0)
-            json_object_set(message, names[i], text);
+        if (json_string_length(json_object_get(message, names[i])) == 0 &&
+            json_object_set(message, names[i], text) != 0)
+            return false;
+    return true;
+}
+
+/* Changes the message, a copy that shares its members with the caller's message. `calls`: those of
+ * this message, or of the latest message before it that has any. */
+static bool message_convert(json_t *message, const json_t *calls, const struct form *form)
+{
+    const char *given = json_string_value(json_object_get(message, "role"));
+    const char *role = given != NULL ? given : "";
+    if (json_is_array(json_object_get(message, "tool_calls")) &&
+        (json_object_set_new(message, "tool_calls", json_deep_copy(calls)) != 0 ||
+         !arguments_convert(json_object_get(message, "tool_calls"))))
+        return false;
+    if (strcmp(role, "tool") == 0 && !name_fill(message, calls))
+        return false;
+    if (strcmp(role, "assistant") == 0 && !reasoning_fill(message))
+        return false;
+    if (strcmp(role, "developer") == 0 && !form->has_developer &&
+        json_object_set_new(message, "role", json_string("system")) != 0)
+        return false;
+    return content_convert(message, form);
 }
 
 /* Returns a copy of the messages, as the template takes them; NULL if memory runs out. */
 static json_t *messages_convert(const struct form *form, const json_t *messages)
 {
     json_t *list = json_array();
-    const json_t *latest = NULL;
+    const json_t *calls = NULL;
     for (size_t i = 0; i < json_array_size(messages); i++) {
         const json_t *given = json_array_get(messages, i);
-        json_t *calls = json_object_get(given, "tool_calls");
-        json_t *message = json_copy((json_t *)given); /* jansson changes nothing here. */
-        const char *role = json_string_value(json_object_get(given, "role"));
-        if (json_is_array(calls)) {
-            json_object_set_new(message, "tool_calls", json_deep_copy(calls));
-            if (!arguments_convert(json_object_get(message, "tool_calls"))) {
-                json_decref(message);
-                json_decref(list);
-                return NULL;
-            }
-            latest = calls;
-        }
-        if (role != NULL && strcmp(role, "tool") == 0)
-            name_fill(message, latest);
-        if (role != NULL && strcmp(role, "assistant") == 0)
-            reasoning_fill(message);
-        if (role != NULL && strcmp(role, "developer") == 0 && !form->has_developer)
-            json_object_set_new(message, "role", json_string("system"));
-        content_convert(message, form);
-        if (json_array_append_new(list, message) != 0) {
+        json_t *message = json_value_copy(given);
+        if (json_is_array(json_object_get(given, "tool_calls")))
+            calls = json_object_get(given, "tool_calls");
+        if (message == NULL || !message_convert(message, calls, form) ||
+            json_array_append(list, message) != 0) {
+            json_decref(message);
             json_decref(list);
             return NULL;
         }
+        json_decref(message);
     }
     return list;
 }
@@ -397,17 +428,22 @@ static bool mark_cut(struct chat_text *t)
 
 /* ---- rendering ---- */
 
+/* Returns the variables of the template; NULL if memory runs out. */
 static json_t *inputs_new(const struct chat_request *request, json_t *messages)
 {
-    json_t *inputs = json_object();
     json_t *null = json_null();
-    if (request->variables != NULL)
-        json_object_update(inputs, request->variables);
-    json_object_set(inputs, "messages", messages);
-    json_object_set(inputs, "tools", request->tools != NULL ? request->tools : null);
-    json_object_set(inputs, "documents", request->documents != NULL ? request->documents : null);
-    json_object_set(inputs, "add_generation_prompt", json_boolean(request->add_generation_prompt));
-    return inputs;
+    json_t *tools = request->tools != NULL ? request->tools : null;
+    json_t *documents = request->documents != NULL ? request->documents : null;
+    json_t *inputs =
+        request->variables != NULL ? json_value_copy(request->variables) : json_object();
+    if (json_object_set(inputs, "messages", messages) == 0 &&
+        json_object_set(inputs, "tools", tools) == 0 &&
+        json_object_set(inputs, "documents", documents) == 0 &&
+        json_object_set(inputs, "add_generation_prompt",
+                        json_boolean(request->add_generation_prompt)) == 0)
+        return inputs;
+    json_decref(inputs);
+    return NULL;
 }
 
 /* Takes over the output's text. */
@@ -443,6 +479,8 @@ static enum status render(const struct chat_template *c, const struct form *form
     if (status != ST_OK)
         return status;
     json_t *inputs = inputs_new(request, messages);
+    if (inputs == NULL)
+        return no_memory(error);
     status = template_render(form->template, inputs, c->settings, request->now,
                              &template_limits_default, &text, error);
     json_decref(inputs);

@@ -1,4 +1,5 @@
 /* api_chat: the fields of a request that make its conversation (request.h). */
+#include "common/json.h"
 #include "server/api/fields.h"
 #include "server/api/request.h"
 #include "server/api/tools.h"
@@ -150,13 +151,16 @@ static bool parse_effort(const json_t *effort, struct chat_request *out, struct 
     if (i == count)
         return api_field_wrong(error, "reasoning_effort", effort,
                                "none, minimal, low, medium, high, xhigh or max");
-    json_t *variables = out->variables != NULL ? json_copy(out->variables) : json_object();
-    if (variables == NULL)
+    json_t *variables = out->variables != NULL ? json_value_copy(out->variables) : json_object();
+    bool good = variables != NULL &&
+                (!is_missing(out, "reasoning_effort") ||
+                 json_object_set_new(variables, "reasoning_effort", json_string(names[i])) == 0) &&
+                (i > 0 || !is_missing(out, "enable_thinking") ||
+                 json_object_set_new(variables, "enable_thinking", json_false()) == 0);
+    if (!good) {
+        json_decref(variables);
         return api_error_set(error, 503, NULL, "out of memory");
-    if (is_missing(out, "reasoning_effort"))
-        json_object_set_new(variables, "reasoning_effort", json_string(names[i]));
-    if (i == 0 && is_missing(out, "enable_thinking"))
-        json_object_set_new(variables, "enable_thinking", json_false());
+    }
     json_decref(out->variables);
     out->variables = variables;
     return true;

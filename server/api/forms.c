@@ -1,6 +1,7 @@
 /* api_forms: see the header. Here: what both forms need to make messages, calls and tools. */
 #include "server/api/forms_internal.h"
 
+#include "common/json.h"
 #include "server/api/fields.h"
 #include "server/api/known_fields.h"
 
@@ -177,11 +178,14 @@ static bool tool_add(struct form *form, json_t *name, json_t *tool, const char *
             return false;
     }
     /* The parser of tools adds to a schema without type or properties, so it gets a copy. */
+    const json_t *given = api_field_get(tool, schema);
+    json_t *parameters = json_value_copy(given);
+    if (parameters == NULL && given != NULL)
+        return out_of_memory(form);
     return append(form, tools,
                   json_pack("{s:s, s:{s:O*, s:O*, s:o*, s:O*}}", "type", "function", "function",
                             "name", name, "description", api_field_get(tool, "description"),
-                            "parameters", json_copy(api_field_get(tool, schema)), "strict",
-                            api_field_get(tool, "strict")));
+                            "parameters", parameters, "strict", api_field_get(tool, "strict")));
 }
 
 bool form_tools_convert(struct form *form, const char *type, bool type_optional, const char *schema)
@@ -231,7 +235,7 @@ bool form_variable_set(struct form *form, const char *name, json_t *value)
         json_decref(value);
         return true;
     }
-    json_t *variables = given != NULL ? json_copy(given) : json_object();
+    json_t *variables = given != NULL ? json_value_copy(given) : json_object();
     if (variables == NULL) {
         json_decref(value);
         return out_of_memory(form);

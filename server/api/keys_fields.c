@@ -269,10 +269,13 @@ static json_t *field_schema(const struct key_field *field)
 bool api_keys_print_schema(FILE *file)
 {
     json_t *properties = json_object();
+    bool complete = true;
     for (size_t i = 0; i < FIELD_COUNT; i++) {
         json_t *schema = field_schema(&fields[i]);
-        json_object_set_new(schema, "description", json_string(fields[i].help));
-        json_object_set_new(properties, fields[i].name, schema);
+        if (json_object_set_new(schema, "description", json_string(fields[i].help)) != 0 ||
+            json_object_set(properties, fields[i].name, schema) != 0)
+            complete = false;
+        json_decref(schema);
     }
     json_t *entry = json_pack("{s:s, s:[s], s:[{s:[s]}, {s:[s]}], s:b, s:o}", "type", "object",
                               "required", "name", "anyOf", "required", "key", "required", "sha256",
@@ -282,8 +285,8 @@ bool api_keys_print_schema(FILE *file)
         "http://json-schema.org/draft-07/schema#", "title", "cleave: API keys", "type", "object",
         "required", "keys", "additionalProperties", 0, "properties", "$schema", "type", "string",
         "keys", "type", "array", "minItems", 1, "maxItems", LIMIT_API_KEYS, "items", entry);
-    bool good =
-        root != NULL && json_dumpf(root, file, JSON_INDENT(1)) == 0 && fputc('\n', file) != EOF;
+    bool good = complete && root != NULL && json_dumpf(root, file, JSON_INDENT(1)) == 0 &&
+                fputc('\n', file) != EOF;
     json_decref(root);
     return good;
 }

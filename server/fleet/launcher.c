@@ -59,12 +59,28 @@ static void memory_kills_look(struct launcher *l)
 
 /* ---- starting ---- */
 
-static void descriptor_watch(struct launcher *l, int fd, const struct fleet_machine *m,
+static bool descriptor_watch(struct launcher *l, int fd, const struct fleet_machine *m,
                              bool is_pidfd)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)m->index << 1 | is_pidfd};
-    int failed = epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &event);
-    assert(failed == 0);
+    return epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+/* Watches a process that was just started. If that fails, kills the process. */
+static enum status child_watch(struct launcher *l, const struct child_process *child,
+                               const struct fleet_machine *m, struct error *error)
+{
+    if (descriptor_watch(l, child->pidfd, m, true) &&
+        descriptor_watch(l, child->ready_fd, m, false))
+        return ST_OK;
+    (void)error_set(error, ST_IO, "start machine %s: epoll: %s", m->config.name, strerror(errno));
+    kill(child->pid, SIGKILL);
+    waitpid(child->pid, NULL, 0);
+    close(child->pidfd); /* This also removes it from the epoll set. */
+    close(child->ready_fd);
+    if (child->keys_fd >= 0)
+        close(child->keys_fd);
+    return ST_IO;
 }
 
 static void batches_close(struct fleet_process *process)
@@ -100,6 +116,8 @@ static enum status machine_start(struct launcher *l, struct fleet_machine *m, st
     struct child_process child;
     enum status status = child_start(&spec, &child, error);
     free(config);
+    if (status == ST_OK)
+        status = child_watch(l, &child, m, error);
     if (status != ST_OK) {
         batches_close(process);
         return status;
@@ -114,8 +132,6 @@ static enum status machine_start(struct launcher *l, struct fleet_machine *m, st
     process->failure = NULL;
     process->starts++;
     process->started_us = clock_now_us(l->options.clock);
-    descriptor_watch(l, process->pidfd, m, true);
-    descriptor_watch(l, process->ready_fd, m, false);
     l->running++;
     return ST_OK;
 }
@@ -221,19 +237,23 @@ static void restart_plan(struct launcher *l, struct fleet_machine *m, const char
 }
 
 /* Reports a crash with the requests of the running batches. Returns false if it was none. A SIGKILL
- * counts as a crash if the kernel has killed a process because memory was short: that process was
- * probably this one. The kernel may kill several machines at once, so each takes one kill. */
+ * of the machine or of one of its stage processes counts as a crash if the kernel has killed a
+ * process because memory was short: that process was probably this one. The kernel may kill several
+ * machines at once, so each takes one kill. */
 static bool crash_report(struct launcher *l, struct fleet_machine *m, const siginfo_t *info)
 {
-    char how[96];
+    char how[128];
     memory_kills_look(l);
-    bool memory = info->si_code != CLD_EXITED && info->si_status == SIGKILL && l->kills_open > 0;
+    bool stage = info->si_code == CLD_EXITED && info->si_status == CHILD_EXIT_KILLED;
+    bool sigkill = info->si_code != CLD_EXITED && info->si_status == SIGKILL;
+    bool memory = (stage || sigkill) && l->kills_open > 0;
     l->kills_open -= memory;
     if (l->stopping || (!memory && !child_crashed(info)))
         return false;
     end_text(info, how, sizeof(how));
     if (memory)
-        snprintf(how, sizeof(how), "probably killed by the kernel, because memory was short");
+        snprintf(how, sizeof(how), "%sprobably killed by the kernel, because memory was short",
+                 stage ? "one of its stage processes was " : "");
     uint32_t count = batch_record_read(m->process.batches_fd, l->ids);
     l->options.events.crashed(l->options.self, m, how, l->ids, count);
     return true;

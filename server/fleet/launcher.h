@@ -6,8 +6,8 @@
  * A machine that ends before it was ever ready is not started again. A machine that was ready once
  * is started again after a pause. The pauses double from 0.2 s up to 5 s, and begin again at 0.2 s
  * after a run of 10 s. There is no pause after a run of at least 0.2 s if the process ended with
- * status 0 or was killed from outside. A kill by the kernel for lack of memory is not a kill from
- * outside. */
+ * status 0, or the process or one of its stage processes was killed from outside. A kill by the
+ * kernel for lack of memory is not a kill from outside. */
 #ifndef SERVER_FLEET_LAUNCHER_H
 #define SERVER_FLEET_LAUNCHER_H
 
@@ -28,9 +28,9 @@ struct launcher_events {
     /* The machine is ready: it listens at this address. */
     void (*ready)(void *self, struct fleet_machine *machine, const char *address);
     /* The machine's process crashed (child_crashed, host/child.h), or the kernel killed the process
-     * because memory was short. crash_text: for the log, such as "signal 11, Segmentation fault".
-     * ids: the requests that the process was computing; id_count 0 = none. `ended` or `given_up` is
-     * called next. */
+     * or one of its stage processes because memory was short. crash_text: for the log, such as
+     * "signal 11, Segmentation fault". ids: the requests that the machine was computing; id_count
+     * 0 = none. `ended` or `given_up` is called next. */
     void (*crashed)(void *self, struct fleet_machine *machine, const char *crash_text,
                     const uint64_t *ids, uint32_t id_count);
     /* The machine's process has ended. Unless launcher_machine_stop was called, another process is

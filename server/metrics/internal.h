@@ -160,8 +160,8 @@ double metrics_process_files(void);
 void metrics_versions_render(struct text *out, const struct metrics *m);
 
 /* kv.c */
-/* Returns the share of the KV blocks of token machines and mixed machines that are neither free nor
- * cached; 1 = all. */
+/* Returns the share of KV blocks that are neither free nor cached, of the machines whose current
+ * pool is token or mixed; 1 = all. */
 double metrics_kv_usage(const struct metrics *m);
 void metrics_kv_render(struct text *out, const struct metrics *m);
 

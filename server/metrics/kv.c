@@ -16,7 +16,9 @@ double metrics_kv_usage(const struct metrics *m)
     uint64_t used = 0;
     for (uint32_t i = 0; i < m->fleet->count; i++) {
         const struct metrics_machine *machine = &m->machines[i];
-        if (!machine->gauges_known || m->fleet->machines[i].config.pool == POOL_PROMPT)
+        const uint32_t pool =
+            machine->pool_known ? machine->pool : m->fleet->machines[i].config.pool;
+        if (!machine->gauges_known || pool == POOL_PROMPT)
             continue;
         for (int state = 0; state < 6; state++)
             total += machine->latest_stats.kv_blocks[state];
@@ -44,7 +46,8 @@ static void kinds_render(struct text *out, const struct metrics *m, uint32_t mac
 void metrics_kv_render(struct text *out, const struct metrics *m)
 {
     metrics_family(out, "vllm:kv_cache_usage_perc", "gauge",
-                   "Share of KV blocks in use on token and mixed machines (1 = all).");
+                   "Share of KV blocks in use on machines whose current pool is token or mixed "
+                   "(1 = all).");
     metrics_vllm_sample(out, m, "vllm:kv_cache_usage_perc", metrics_kv_usage(m));
     metrics_family(out, "vllm:gpu_cache_usage_perc", "gauge",
                    "Older name of vllm:kv_cache_usage_perc.");

@@ -111,10 +111,14 @@ TEXT = re.compile(r'"(?:\\.|[^"\\\n])*"')
 # The C library's versions of these functions for other CPUs give other bits. fma, sqrt and floor are exact.
 LIBM = re.compile(r"\b((?:exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|cbrt|hypot|sin|cos|sincos|tan|asin|acos|atan|atan2|sinh|cosh|"
                   r"tanh|erf|erfc|tgamma|lgamma)[fl]?)\s*\(")
-# The folders whose C files compute answers.
-SAME_BITS = ["compute", "model/file", "model/forward"]
+# The folders whose C files compute prompts and answers.
+SAME_BITS = ["compute", "model"]
 # jansson calls a text malformed if memory runs out.
 JSON_LOAD = re.compile(r"\b(json_load(?:s|b|f|fd|_file|_callback))\s*\(")
+# Statements that add to a JSON value and do not look at the result, and copies that may be incomplete.
+JSON_DROPPED = re.compile(r"(?:[;{}]|\)[ \t]*\n|\belse\b|\(void\)!?)\s*(json_(?:object_set|object_update|array_append|"
+                          r"array_extend|array_insert|array_set)\w*)\s*\(")
+JSON_COPY = re.compile(r"\b(json_copy)\s*\(")
 # A prototype at the beginning of a line, and the beginning of a function's definition.
 PROTOTYPE = re.compile(r"^(?!static|typedef|return)[a-z][\w *]*?[ *]([a-z]\w*)\([^;{}]*\)[^;{}()]*;", re.M)
 DEFINITION = re.compile(r"^[a-z][\w *]*?[ *]([a-z]\w*)\([^;{}]*\)\s*\{", re.M)
@@ -199,6 +203,11 @@ def check_file(path, text, known):
     if path != "common/json.c" and not within(path, "tests"):
         for name in JSON_LOAD.findall(code):
             yield True, f"{path}: {name}() reports a lack of memory as malformed JSON (call common/json.h)"
+    if path != "common/json.c" and owner(path) not in ("tests", "bench") and not within(path, "tools"):
+        for name in JSON_DROPPED.findall(code):
+            yield True, f"{path}: {name}() fails if memory runs out (look at its result)"
+        for name in JSON_COPY.findall(code):
+            yield True, f"{path}: {name}() leaves members out if memory runs out (call json_value_copy)"
     if owner(path) not in MAY_INCLUDE:
         yield True, f"{path}: the folder is not in the table of tests/architecture"
 
@@ -288,6 +297,9 @@ PLANTED = [  # (the expected message, the files of the scratch tree)
     ("never logs", {"transport/a.c": 'void f(void)\n{\n    log_info("x");\n}\n'}),
     ("powf() has other bits", {"model/forward/a.c": "/* exp(x) */\nstatic float f(float x)\n{\n    return powf(x, 2);\n}\n"}),
     ("json_loadb() reports a lack of memory", {"config/a.c": "/* json_loads() */\nstatic void f(void)\n{\n    json_loadb(0, 0, 0, 0);\n}\n"}),
+    ("json_object_set_new() fails if memory", {"config/a.c": "static void f(void)\n{\n    if (1)\n        json_object_set_new(0, 0, 0);\n}\n"}),
+    ("json_array_append() fails if memory", {"server/http/a.c": "static void f(void)\n{\n    (void)json_array_append(0, 0);\n}\n"}),
+    ("json_copy() leaves members out", {"model/text/a.c": "static int f(void)\n{\n    return json_copy(0) == 0;\n}\n"}),
     ("not in the table", {"stray/a.c": "int a;\n"}),
     ("not in the table", {"model/a.c": "int a;\n"}),
     ("headers include each other", {"model/file/a.h": header("model/file/a.h", '#include "model/file/b.h"\n'),
@@ -304,6 +316,8 @@ PLANTED += [
 CLEAN = {"common/a.h": header("common/a.h"), "compute/a.h": header("compute/a.h", '#include "common/a.h"\n'),
          "server/a.c": '#include "common/a.h"\n#include <time.h>\n/* log_info(…) */\n',
          "main.c": '#include "compute/a.h"\n', "kvcache/a.c": "typedef uint32_t kv_block_id;\n",
+         "config/a.c": "static int f(void)\n{\n    int failed =\n        json_object_set(0, 0, 0) ||\n        json_array_append(0, 0);\n"
+                       "    return failed;\n}\n",
          "kvcache/b.h": header("kvcache/b.h", "int kv_called(void);\nint kv_tested(void);\n"),
          "kvcache/b.c": "int kv_tested(void)\n{\n    return 0;\n}\nint kv_called(void)\n{\n    return kv_tested();\n}\n",
          "kvcache/d.c": "static int f(void)\n{\n    return kv_called();\n}\n",

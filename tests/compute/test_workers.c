@@ -6,8 +6,10 @@
 #include "compute/cpu/workers.h"
 #include "fixture.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <unistd.h>
 
 struct job {
@@ -110,6 +112,33 @@ static void check_idle(void)
     workers_close(w);
 }
 
+static uint32_t threads_left = UINT32_MAX; /* Threads until pthread_create fails. */
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *self);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *self);
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *self)
+{
+    if (threads_left == 0)
+        return EAGAIN;
+    threads_left--;
+    return __real_pthread_create(thread, attributes, run, self);
+}
+
+/* The host permits no more threads: the error says which thread could not be started. */
+static void check_no_thread(void)
+{
+    struct error error = {""};
+    struct workers *none = NULL;
+    threads_left = 2;
+    CHECK(workers_open(5, &none, &error) == ST_NO_RESOURCE && none == NULL);
+    threads_left = UINT32_MAX;
+    CHECKF(strncmp(error.text, "cannot start thread 4 of 5: ", 28) == 0, "%s", error.text);
+}
+
 int main(void)
 {
     uint64_t seed = test_seed(), seeds[3] = {seed + 1, seed + 2, seed + 3};
@@ -123,6 +152,7 @@ int main(void)
     for (int i = 0; i < 3; i++)
         CHECK(pthread_join(pools[i], NULL) == 0);
     check_idle();
+    check_no_thread();
     workers_close(NULL);
     CHECK(workers_open(0, &none, &error) == ST_INVALID && error.text[0] != 0);
     return 0;

@@ -104,6 +104,38 @@ static void test_errors(void)
         expect_error(cases[i].template, ST_INVALID, cases[i].expected);
 }
 
+/* Powers have the bits of the exact results, rounded: those of the C library depend on the CPU. */
+static void test_powers(void)
+{
+    static const struct {
+        const char *template;
+        const char *expected;
+    } cases[] = {
+        {"{{ 144.3 ** 15.74 }}", "9.70179405538613e+33"},
+        {"{{ 172.08 ** 15.99 }}", "5.61473229171679e+35"},
+        {"{{ 331.9 ** 10.35 }}", "1.2371576997904055e+26"},
+        {"{{ 2.0 ** 10 }} {{ 10 ** -2 }} {{ 0.5 ** 3 }}", "1024.0 0.01 0.125"},
+        {"{{ (-2.0) ** 3 }} {{ (-2.0) ** 4 }} {{ (-2) ** -1 }}", "-8.0 16.0 -0.5"},
+        {"{{ 0.0 ** 2 }} {{ 0.0 ** 0 }} {{ 7.5 ** 0.0 }} {{ 1.0 ** 1e308 }}", "0.0 1.0 1.0 1.0"},
+        {"{{ 2.0 ** 1022 }} {{ 2.0 ** -1074 }}", "4.49423283715579e+307 5e-324"},
+        {"{{ 2.0 ** 1024 }} {{ 0.5 ** 1e300 }}", "inf 0.0"},
+        {"{{ 1250 | round(-2) }} {{ 50 | round(-2) }} {{ 0.25 | round(1, 'ceil') }}", "1200 0 0.3"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *template = cases[i].template;
+        struct template_output out = {0};
+        struct error error = {""};
+        CHECKF(render(template, strlen(template), NULL, NULL, 0, &out, &error) == ST_OK, "%s: %s",
+               template, error.text);
+        CHECKF(strcmp(out.text, cases[i].expected) == 0, "%s: %s, want %s", template, out.text,
+               cases[i].expected);
+        template_output_done(&out);
+    }
+    expect_error("{{ 0.0 ** -1 }}", ST_INVALID, "a power without a real value");
+    expect_error("{{ (-8.0) ** 0.5 }}", ST_INVALID, "a power without a real value");
+    expect_error("{{ 1e999 ** 2 }}", ST_INVALID, "not finite");
+}
+
 /* Templates that would take hours, terabytes, or the whole stack. */
 static void test_limits(void)
 {
@@ -260,6 +292,7 @@ int main(void)
     setenv("TZ", "UTC", 1);
     test_cases();
     test_errors();
+    test_powers();
     test_limits();
     test_nesting();
     test_ranges();

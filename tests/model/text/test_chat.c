@@ -6,6 +6,7 @@
 #include "model/text/tokenizer.h"
 #include "tests/check.h"
 #include "tests/model/file/gguf_writer.h"
+#include "tests/scarce_memory.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -447,6 +448,67 @@ static void test_cut_templates(void)
     }
 }
 
+/* Renders the request with memory for 0, 1, 2 … allocations of jansson, until the status is ST_OK.
+ * The prompt must then be the one that is rendered with enough memory. */
+static void check_scarce(const struct chat_template *c, const struct chat_request *request)
+{
+    struct chat_text whole = {0}, text = {0};
+    struct error error = {""};
+    size_t count = 0;
+    CHECKF(chat_render(c, request, &whole, &error) == ST_OK, "%s", error.text);
+    enum status status = ST_NO_MEMORY;
+    json_set_alloc_funcs(scarce_malloc, free);
+    for (; status == ST_NO_MEMORY; count++) {
+        scarce_allocations_left = count;
+        status = chat_render(c, request, &text, &error);
+    }
+    json_set_alloc_funcs(malloc, free);
+    CHECKF(status == ST_OK, "%s", error.text);
+    CHECKF(strcmp(text.text, whole.text) == 0, "memory for %zu allocations: %s, want %s", count - 1,
+           text.text, whole.text);
+    CHECKF(count > 10, "%zu", count);
+    chat_text_done(&text);
+    chat_text_done(&whole);
+}
+
+/* If memory runs out, nothing is missing in a prompt: there is no prompt. */
+static void test_scarce_memory(void)
+{
+    static const char *const templates_used[] = {
+        "{{ messages | tojson }}{{ tools | tojson }}{{ documents | tojson }}{{ x }}",
+        "{% for m in messages %}{{ m.role }}{{ m.name }}{% for p in m.content %}{{ p.text }}"
+        "{% endfor %}{% endfor %}{{ add_generation_prompt }}"};
+    json_t *given = json_loads(
+        "{\"messages\": [{\"role\": \"developer\", \"content\": \"brief\"},"
+        "{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}]},"
+        "{\"role\": \"assistant\", \"content\": null, \"reasoning\": \"r\", \"tool_calls\": ["
+        "{\"id\": \"1\", \"function\": {\"name\": \"f\", \"arguments\": \"\"}},"
+        "{\"id\": \"2\", \"function\": {\"name\": \"g\", \"arguments\": \"{\\\"b\\\": 1}\"}}]},"
+        "{\"role\": \"tool\", \"tool_call_id\": \"2\", \"content\": \"c\"},"
+        "{\"role\": \"user\", \"content\": \"end\"}],"
+        "\"tools\": [{\"type\": \"function\"}], \"documents\": [{\"title\": \"t\"}],"
+        "\"variables\": {\"x\": \"y\", \"z\": 1}}",
+        0, NULL);
+    CHECK(given != NULL);
+    for (size_t i = 0; i < sizeof(templates_used) / sizeof(templates_used[0]); i++) {
+        struct chat_template *c = open_template("llama", templates_used[i], false);
+        struct chat_request request = {.messages = json_object_get(given, "messages"),
+                                       .tools = json_object_get(given, "tools"),
+                                       .documents = json_object_get(given, "documents"),
+                                       .variables = json_object_get(given, "variables"),
+                                       .add_generation_prompt = true};
+        check_scarce(c, &request);
+        request.template_text = json_string(templates_used[1 - i]);
+        check_scarce(c, &request);
+        scarce_once = true;
+        check_scarce(c, &request);
+        scarce_once = false;
+        json_decref(request.template_text);
+        chat_template_close(c);
+    }
+    json_decref(given);
+}
+
 int main(void)
 {
     test_wrong_messages();
@@ -454,6 +516,7 @@ int main(void)
     test_requests();
     test_roles();
     test_cut_templates();
+    test_scarce_memory();
     test_renderings(1, sizeof(templates) / sizeof(templates[0]));
     test_renderings(0, 1); /* the default model's: skips where the file is not there */
     test_reference();

@@ -284,6 +284,29 @@ static void check_number_of_json_values(void)
     free(body);
 }
 
+/* A request is refused if there is no memory for one of its fields: the field is not left out. */
+static void check_no_memory_for_fields(void)
+{
+    static const char chat[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], \"reasoning_effort\": "
+        "\"none\", \"chat_template_kwargs\": {\"a\": 1, \"b\": 2}}";
+    static const char responses[] = "{\"input\": \"hi\", \"tools\": [{\"type\": \"function\", "
+                                    "\"name\": \"f\", \"parameters\": {\"type\": \"object\", "
+                                    "\"properties\": {\"x\": {}}, \"required\": [\"x\"]}}]}";
+    json_set_alloc_funcs(scarce_malloc, free);
+    for (size_t count = 0; scarce_allocations_left = count, !parse(API_CHAT, chat); count++)
+        CHECKF(error.status == 503, "%zu: %s", count, error.message);
+    CHECK(json_object_size(request.chat.variables) == 4);
+    api_request_done(&request);
+    for (size_t count = 0; scarce_allocations_left = count, !parse(API_RESPONSES, responses);
+         count++)
+        CHECKF(error.status == 503, "%zu: %s", count, error.message);
+    json_set_alloc_funcs(malloc, free);
+    const json_t *tool = json_array_get(request.chat.tools, 0);
+    CHECK(json_object_size(json_object_get(json_object_get(tool, "function"), "parameters")) == 3);
+    api_request_done(&request);
+}
+
 /* The client is not to blame if there is no memory for the JSON tree. */
 static void check_no_memory(void)
 {
@@ -300,6 +323,7 @@ static void check_no_memory(void)
 int main(void)
 {
     check_no_memory();
+    check_no_memory_for_fields();
     check_bad();
     check_json_tree_is_freed();
     check_number_of_json_values();

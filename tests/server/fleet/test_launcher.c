@@ -8,9 +8,12 @@
 #include "server/fleet/launcher.h"
 #include "tests/check.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <spawn.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -92,6 +95,28 @@ static int machine(int argc, char **argv)
 
 /* ---- the launcher ---- */
 
+static bool watching_fails; /* epoll_ctl adds no descriptor. */
+static bool keeping_fails;  /* No descriptor is kept open for a process. */
+
+int __real_posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int from, int to);
+int __wrap_posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int from, int to);
+
+int __wrap_posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int from, int to)
+{
+    return keeping_fails ? ENOMEM : __real_posix_spawn_file_actions_adddup2(actions, from, to);
+}
+
+int __real_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event);
+int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event);
+
+int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event)
+{
+    if (!watching_fails || operation != EPOLL_CTL_ADD)
+        return __real_epoll_ctl(epoll, operation, fd, event);
+    errno = ENOMEM;
+    return -1;
+}
+
 struct seen {
     uint32_t ready;
     uint32_t crashed;
@@ -132,15 +157,17 @@ static void on_given_up(void *self, struct fleet_machine *machine, const char *w
     snprintf(seen->why, sizeof(seen->why), "%s", why);
 }
 
-static int64_t clock_shift_us;
+/* The launcher's time. It stands still, so that no result depends on the speed of this computer,
+ * except where the test moves it. */
+static int64_t test_us = 1000000;
 
-static int64_t shifted_now(void *self)
+static int64_t test_now(void *self)
 {
     (void)self;
-    return clock_now_us(&clock_system) + clock_shift_us;
+    return test_us;
 }
 
-static const struct clock shifted = {.now_us = shifted_now};
+static const struct clock test_clock = {.now_us = test_now};
 
 static struct fleet *fleet;
 static const char *counts_folder; /* Where the kernel counts what it has killed; NULL = as usual. */
@@ -158,7 +185,7 @@ static struct launcher *launch(struct config *config, const char *prompt, const 
     struct launcher_options options = {
         .config = config,
         .fleet = fleet,
-        .clock = &shifted,
+        .clock = &test_clock,
         .log_level = "warn",
         .proc = counts_folder,
         .cgroups = counts_folder,
@@ -170,14 +197,14 @@ static struct launcher *launch(struct config *config, const char *prompt, const 
     return l;
 }
 
-/* Turns until *counter is `want`, for a minute at most; the clock jumps over back-offs. */
+/* Turns until *counter is `want`, for a minute at most; the clock jumps over pauses. */
 static void turn_until(struct launcher *l, const uint32_t *counter, uint32_t want)
 {
     for (int i = 0; i < 6000 && *counter < want; i++) {
         int timeout_ms = launcher_turn(l);
         struct pollfd fd = {.fd = launcher_fd(l), .events = POLLIN};
         if (timeout_ms > 0 && poll(&fd, 1, 20) == 0)
-            clock_shift_us += (int64_t)timeout_ms * 1000;
+            test_us += (int64_t)timeout_ms * 1000;
         else
             poll(&fd, 1, 10);
     }
@@ -215,12 +242,12 @@ static void test_changes(void)
     struct fleet_machine *deaf = &fleet->machines[1];
     launcher_machine_stop(l, deaf);
     CHECK(deaf->process.state == PROCESS_ENDING && deaf->process.pid > 0);
-    int64_t begun_us = shifted_now(NULL);
+    int64_t begun_us = test_us;
     turn_until(l, &seen[1].ended, 1);
-    CHECK(shifted_now(NULL) - begun_us > 4000000); /* it had its time */
+    CHECK(test_us - begun_us > 4000000); /* it had its time */
     CHECK(deaf->process.state == PROCESS_NONE && launcher_running_count(l) == 1);
     for (int i = 0; i < 20; i++) { /* it is not started again */
-        clock_shift_us += 1000000;
+        test_us += 1000000;
         launcher_turn(l);
     }
     CHECK(launcher_running_count(l) == 1 && seen[1].ready == 1);
@@ -245,12 +272,35 @@ static void test_bereft(void)
         const uint32_t i = end == 0 ? 0 : 1;
         const int before = end == 2 ? 1 : 0; /* How often this machine has ended so far. */
         turn_until(l, &seen[i].ready, before + 1);
-        clock_shift_us += 1000000;
+        test_us += 1000000;
         kill(atoi(seen[i].address + 10), end == 2 ? SIGABRT : SIGTERM);
         turn_until(l, &seen[i].ended, before + 1);
         CHECK(fleet->machines[i].process.backoff_us == (end == 2 ? 400000 : 200000));
         turn_until(l, &seen[i].ready, before + 2);
     }
+    stop_all(l, false);
+}
+
+/* A machine that cannot be watched, or gets no descriptors, is not left running, and is started
+ * again later. */
+static void test_not_started(bool *fault)
+{
+    static struct config config;
+    struct seen seen[2];
+    struct launcher *l = launch(&config, "good", "good-2", seen);
+    turn_until(l, &seen[0].ready, 1);
+    turn_until(l, &seen[1].ready, 1);
+    *fault = true;
+    kill(atoi(seen[0].address + 10), SIGKILL);
+    turn_until(l, &seen[0].ended, 1);
+    for (int i = 0; i < 20; i++) {
+        test_us += 1000000;
+        launcher_turn(l);
+        CHECK(launcher_running_count(l) == 1);
+    }
+    *fault = false;
+    turn_until(l, &seen[0].ready, 2);
+    CHECK(launcher_running_count(l) == 2 && seen[0].ended == 1 && seen[0].crashed == 0);
     stop_all(l, false);
 }
 
@@ -326,10 +376,41 @@ static void test_killed_at_once(void)
     kill(atoi(seen[0].address + 10), SIGKILL);
     turn_until(l, &seen[0].ready, 4);
     CHECK(seen[0].crashed == 2);
-    clock_shift_us += 11000000;
+    test_us += 11000000;
     kill(atoi(seen[1].address + 10), SIGKILL);
     turn_until(l, &seen[1].ready, 3);
     CHECK(seen[1].crashed == 1 && seen[1].ended == 2);
+    stop_all(l, false);
+    counts_folder = NULL;
+    snprintf(path, sizeof(path), "%s/vmstat", root);
+    CHECK(remove(path) == 0 && remove(root) == 0);
+}
+
+/* A machine ends because a stage process was killed. If the kernel has killed a process meanwhile,
+ * this is a crash; otherwise the stage process was killed from outside. */
+static void test_stage_killed(void)
+{
+    static struct config config;
+    struct seen seen[2];
+    char root[] = "/tmp/cleave-launcher-XXXXXX";
+    char path[256];
+    CHECK(mkdtemp(root) != NULL);
+    file_write(root, "vmstat", "oom_kill 3\n");
+    counts_folder = root;
+    struct launcher *l = launch(&config, "bereft", "good", seen);
+    turn_until(l, &seen[0].ready, 1);
+    test_us += 1000000;
+    file_write(root, "vmstat", "oom_kill 4\n");
+    kill(atoi(seen[0].address + 10), SIGTERM);
+    turn_until(l, &seen[0].ended, 1);
+    CHECK(seen[0].crashed == 1 && fleet->machines[0].process.backoff_us == 400000);
+    CHECKF(strstr(seen[0].why, "stage") != NULL && strstr(seen[0].why, "memory was short") != NULL,
+           "%s", seen[0].why);
+    turn_until(l, &seen[0].ready, 2);
+    test_us += 1000000;
+    kill(atoi(seen[0].address + 10), SIGTERM);
+    turn_until(l, &seen[0].ended, 2);
+    CHECK(seen[0].crashed == 1 && fleet->machines[0].process.backoff_us == 200000);
     stop_all(l, false);
     counts_folder = NULL;
     snprintf(path, sizeof(path), "%s/vmstat", root);
@@ -359,8 +440,11 @@ int main(int argc, char **argv)
 
     test_memory_kills();
     test_killed_at_once();
+    test_stage_killed();
     test_changes();
     test_bereft();
+    test_not_started(&watching_fails);
+    test_not_started(&keeping_fails);
     l = launch(&config, "good", "hopeless", seen);
     turn_until(l, &seen[1].given_up, 1);
     CHECK(seen[1].ready == 0 && seen[1].ended == 0);
@@ -374,10 +458,10 @@ int main(int argc, char **argv)
     stop_all(l, false);
 
     l = launch(&config, "good", "mortal", seen);
-    int64_t begun_us = shifted_now(NULL);
+    int64_t begun_us = test_us;
     turn_until(l, &seen[1].ended, 12); /* dies as soon as it serves: tried on, and not in a hurry */
     CHECK(seen[1].ready == 12 && seen[1].given_up == 0 && seen[0].ended == 0);
-    CHECK(shifted_now(NULL) - begun_us > 30000000);
+    CHECK(test_us - begun_us > 30000000);
     stop_all(l, false);
 
     l = launch(&config, "good", "crasher", seen);

@@ -283,6 +283,17 @@ static void test_figures(struct metrics *m)
     CHECK(value_of(&page, "vllm:num_requests_waiting", "", "") == 4);
     CHECK(value_of(&page, "cleave_requests_unrouted", "", "") == 3);
     CHECK(fabs(value_of(&page, "vllm:kv_cache_usage_perc", "", "") - 0.35) < 1e-12);
+    /* A machine counts while its current pool generates answers, whatever pool its config names. */
+    prompt.kv_blocks[0] = 100;
+    metrics_stats_set(m, 0, &prompt);
+    metrics_machine_pool_set(m, 0, POOL_MIXED);
+    metrics_machine_pool_set(m, 1, POOL_TOKEN);
+    render(m);
+    CHECK(fabs(value_of(&page, "vllm:kv_cache_usage_perc", "", "") - 0.175) < 1e-12);
+    metrics_machine_pool_set(m, 0, POOL_PROMPT);
+    metrics_machine_pool_set(m, 1, POOL_PROMPT);
+    render(m);
+    CHECK(value_of(&page, "vllm:kv_cache_usage_perc", "", "") == 0);
     CHECK(value_of(&page, "cleave_kv_blocks", "machine=\"t0\",pool=\"token\",state=\"free\"", "") ==
           60);
     CHECK(value_of(&page, "cleave_transfer_bytes_total", "pool=\"prompt\",kind=\"full\"", "") ==
@@ -595,7 +606,8 @@ static void print_reference(FILE *out)
                  "A gateway shows these metrics at `GET /metrics`, in this order "
                  "([access](operation.md#seeing-what-it-does)).\n"
                  "Labels that the table leaves out: `vllm:` metrics also have `model_name` and "
-                 "`engine`, metrics with `machine` also\n`pool`, histograms `le`.\n\n"
+                 "`engine`, metrics with `machine` also\n`pool` (the pool of the machine's config; "
+                 "its current pool is `cleave_machine_in_pool`), histograms `le`.\n\n"
                  "`build/tests/server/metrics/test_metrics --reference` prints this page.\n\n"
                  "| name | type, labels | meaning |\n|---|---|---|\n");
     char *save;
