@@ -106,7 +106,8 @@ static enum status model_find(const struct config *config, const char *name,
         snprintf(looked + used, sizeof(looked) - used, "%s%s%s", i > 0 ? ", " : "", places[i],
                  directory_is_there(places[i]) ? " (a directory without config.json)" : "");
     }
-    return error_set(error, ST_NOT_FOUND, "no model file; looked at %s", looked);
+    return error_set(error, ST_NOT_FOUND,
+                     "no model file; looked at %s (cleave model fetch downloads models)", looked);
 }
 
 enum status config_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],

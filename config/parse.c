@@ -21,9 +21,15 @@ struct reader {
     enum part part; /* The keys that this pass reads. */
 };
 
-static bool key_unknown(const char *path, struct config_fault *fault)
+/* name: the key as the file has it; the last part of the path. */
+static bool key_unknown(const char *path, const char *name, struct config_fault *fault)
 {
     char nearest[CONFIG_KEY_BYTES];
+    if (strchr(name, '/') != NULL)
+        return config_fault_set(fault, path,
+                                ": unknown key \"%.64s\": want objects without \"/\", such as "
+                                "{\"http\": {\"listen\": …}}",
+                                name);
     if (config_key_nearest(path, nearest))
         return config_fault_set(fault, path, ": unknown key; did you mean /%s?", nearest);
     return config_fault_set(fault, path, ": unknown key");
@@ -44,7 +50,7 @@ static bool machine_key_apply(struct reader *reader, struct config_machine *mach
     bool plain = path_join(section, name, path);
     const struct config_key *key = plain ? config_key_find(path) : NULL;
     if (key == NULL)
-        return key_unknown(path, reader->fault);
+        return key_unknown(path, name, reader->fault);
     return config_machine_set(machine, key, path, value, reader->fault);
 }
 
@@ -116,7 +122,7 @@ static bool member_apply(struct reader *reader, const char *section, const char 
         return value_apply(reader, key, value);
     }
     if (!plain || !config_section_known(path))
-        return key_unknown(path, reader->fault);
+        return key_unknown(path, name, reader->fault);
     if (!json_is_object(value))
         return config_fault_value(reader->fault, path, value, "want an object");
     return machines ? machines_apply(reader, value) : section_apply(reader, path, value);
@@ -346,6 +352,31 @@ static bool etcd_check(const struct config *config, struct config_fault *fault)
     return etcd_pairs_check(config, fault);
 }
 
+static bool file_differs(const char *key, const char *file, const char *other_key,
+                         const char *other, struct config_fault *fault)
+{
+    if (file[0] == 0 || strcmp(file, "-") == 0 || strcmp(file, other) != 0)
+        return true;
+    return config_fault_set(fault, key, " = \"%.200s\": want another file than %s", file,
+                            other_key);
+}
+
+/* Two logs in one file would mix their lines, and a restart could not read the ledger. */
+static bool logs_check(const struct config *config, struct config_fault *fault)
+{
+    static const char events[] = "log/events_file", ledger[] = "log/ledger_file";
+    const char *endpoint = config->log.otlp_endpoint;
+    if (endpoint[0] != 0 && strncmp(endpoint, "http://", 7) != 0 &&
+        strncmp(endpoint, "https://", 8) != 0)
+        return config_fault_set(fault, "log/otlp_endpoint",
+                                " = \"%.200s\": want http://HOST:PORT/v1/traces", endpoint);
+    return file_differs(events, config->log.events_file, ledger, config->log.ledger_file, fault) &&
+           file_differs("log/access_file", config->log.access_file, ledger, config->log.ledger_file,
+                        fault) &&
+           file_differs("log/access_file", config->log.access_file, events, config->log.events_file,
+                        fault);
+}
+
 static bool values_check(const struct config *config, struct config_fault *fault)
 {
     if (config->transport.silence_ms < 2 * config->transport.heartbeat_ms)
@@ -374,7 +405,8 @@ static bool values_check(const struct config *config, struct config_fault *fault
                                 " = true: want draft_layer or draft_model, not both");
     return etcd_check(config, fault) && store_check(config, fault) &&
            config_adapters_check(config, fault) && config_machines_check(config, fault) &&
-           openness_check(config, fault) && web_origins_check(config, fault);
+           openness_check(config, fault) && web_origins_check(config, fault) &&
+           logs_check(config, fault);
 }
 
 enum status config_check(const struct config *config, const char *source, struct error *error)
@@ -516,7 +548,9 @@ static bool key_remove(json_t *root, const char *path)
     char part[CONFIG_KEY_BYTES], last[CONFIG_KEY_BYTES] = "";
     json_t *inside = NULL, *object = root;
     while (json_is_object(object) && *path != 0) {
-        size_t length = strcspn(path, "/");
+        /* A mistaken key may hold "/": then the object has the rest of the path as one key. */
+        bool whole = json_object_get(object, path) != NULL;
+        size_t length = whole ? strlen(path) : strcspn(path, "/");
         snprintf(part, sizeof(part), "%.*s", (int)length, path);
         json_t *member = json_object_get(object, part);
         if (member == NULL)
@@ -623,7 +657,7 @@ enum status config_set(struct config *config, const char *source, const char *ke
     const struct config_key *key = good ? config_key_find(key_path) : NULL;
     json_t *json = key != NULL ? config_value_from_text(key, value) : NULL;
     if (key == NULL)
-        good = key_unknown(good ? key_path : "", &fault);
+        good = key_unknown(good ? key_path : "", "", &fault);
     else if (json == NULL)
         good = config_fault_set(&fault, key_path, "%s",
                                 text_utf8_check(value, strlen(value)) == strlen(value)

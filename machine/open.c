@@ -95,6 +95,7 @@ static enum status open_pools(struct machine *m)
     const struct prompt_links_options links = {.name = m->config_entry->name,
                                                .transport = m->transport,
                                                .link_changed = machine_link_report,
+                                               .link_asked = machine_link_send,
                                                .link_measured = machine_link_measured,
                                                .peer_lost = machine_link_lost,
                                                .target_prepare = machine_target_prepare,

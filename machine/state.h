@@ -295,7 +295,9 @@ void machine_peers_drop(struct machine *m);
 
 /* targets.c: passes calls on between prompt_links, the request tables and the executor. Each
  * function implements a function pointer of these parts, whose header describes the call. */
-/* prompt_links_options.link_changed, link_measured, peer_lost, target_prepare and target_drop. */
+/* prompt_links_options.link_asked, link_changed, link_measured, peer_lost, target_prepare and
+ * target_drop. */
+void machine_link_send(void *self, const struct message_link *link);
 void machine_link_report(void *self, const struct message_link *link);
 void machine_link_measured(void *self, const struct message_link *link);
 void machine_link_lost(void *self, struct transport_peer *peer, const char *text);

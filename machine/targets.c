@@ -7,8 +7,9 @@
 
 #include <string.h>
 
-static void link_send(struct machine *m, const struct message_link *link)
+void machine_link_send(void *self, const struct message_link *link)
 {
+    struct machine *m = self;
     struct message message = {.kind = MESSAGE_LINK, .link = *link};
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
         if (m->gateways[i].peer != NULL)
@@ -18,7 +19,7 @@ static void link_send(struct machine *m, const struct message_link *link)
 void machine_link_report(void *self, const struct message_link *link)
 {
     log_info("link to %s is %s: %s", link->name, link->up ? "up" : "down", link->text);
-    link_send(self, link);
+    machine_link_send(self, link);
 }
 
 void machine_link_measured(void *self, const struct message_link *link)
@@ -33,7 +34,7 @@ void machine_link_measured(void *self, const struct message_link *link)
                   link->name, (unsigned long long)link->bytes_per_s, link->latency_us,
                   link->error_percent, sched_layerwise_tokens(&speeds));
     }
-    link_send(m, link);
+    machine_link_send(m, link);
 }
 
 void machine_link_lost(void *self, struct transport_peer *peer, const char *text)

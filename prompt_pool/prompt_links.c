@@ -186,7 +186,7 @@ enum status prompt_links_peer_set(struct prompt_links *links, uint32_t gateway,
     if (link != NULL && link_stays(link, gateway, peer->address)) {
         link->wanted |= 1u << gateway;
         if (link->state.up)
-            links->options.link_changed(links->options.self, &link->state);
+            links->options.link_asked(links->options.self, &link->state);
         /* A gateway has just reached the machine, so there is no reason to wait. */
         else if (link->peer == NULL)
             link_retry_now(link, now_us);

@@ -22,9 +22,12 @@ struct prompt_links_options {
      * is reported as a link that is up. */
     const char *name;
     struct transport *transport;
-    /* Called when the state of a link or its text has changed, and when a gateway sends PEER for a
-     * link that is up. The function sends the message LINK to all gateways. */
+    /* Called when the state of a link or its text has changed. The function sends the message LINK
+     * to all gateways. */
     void (*link_changed)(void *self, const struct message_link *link);
+    /* Called when a gateway sends PEER for a link that is up. The function sends the message LINK
+     * to all gateways. */
+    void (*link_asked)(void *self, const struct message_link *link);
     /* Called when the speed of a link is measured for the first time or has changed clearly. The
      * function sends the message LINK to all gateways. */
     void (*link_measured)(void *self, const struct message_link *link);

@@ -246,8 +246,10 @@ static enum status access_open(struct serve *s, struct error *error)
     if (status != ST_OK)
         return error_set(error, status, "API keys: out of memory");
     status = serve_keys_read(s->config, &set, error);
-    if (status != ST_OK)
+    if (status != ST_OK) {
+        error_prefix(error, "server/api_keys_file");
         return status;
+    }
     api_keys_apply(s->keys, set);
     status = serve_certificate_read(s->config, &certificate, error);
     if (status != ST_OK)

@@ -177,6 +177,7 @@ static void writable_check(const struct config *config, const char *key, const c
 {
     char path[LIMIT_PATH_BYTES], folder[LIMIT_PATH_BYTES];
     struct error error;
+    struct stat found;
     if (file[0] == 0)
         return;
     if (config_file_path(config, file, path, &error) != ST_OK) {
@@ -193,6 +194,8 @@ static void writable_check(const struct config *config, const char *key, const c
                   strerror(errno));
     else if (access(path, F_OK) == 0 && access(path, W_OK) != 0)
         check_say(report, CHECK_ERROR, key, "%s: %s", path, strerror(errno));
+    else if (stat(path, &found) == 0 && S_ISDIR(found.st_mode))
+        check_say(report, CHECK_ERROR, key, "%s is a folder: want a file", path);
     else
         check_say(report, CHECK_GOOD, key, "%s can be written", path);
 }
@@ -245,6 +248,33 @@ static void draft_check(const struct config *config, int machine_index, struct m
                   (unsigned long long)(version->file_bytes.draft >> 20));
 }
 
+/* Reports machines of this host whose stages do not fit the layers of the model. */
+static void layers_check(const struct config *config, int machine_index,
+                         const struct model_file *file, const struct check_report *report)
+{
+    struct config_stages stages;
+    struct model_hyper hyper;
+    struct error error;
+    char key[LIMIT_NAME_BYTES + 40];
+    if (model_hyper_read(file, &hyper, &error) != ST_OK) /* It has been read before. */
+        return;
+    for (uint32_t i = 0; i < config->machine_count; i++) {
+        const struct config_machine *machine = &config->machines[i];
+        config_stages(machine, &stages);
+        bool here = machine_index >= 0 ? (int)i == machine_index : machine->local;
+        if (!here || stages.count == 0)
+            continue;
+        const struct config_stage *last = &stages.stages[stages.count - 1];
+        snprintf(key, sizeof(key), "machines/%s/stages", machine->name);
+        if (last->end_layer == 0 && last->list_index >= hyper.layer_count)
+            check_say(report, CHECK_ERROR, key, "%u stages, the model has %u layers",
+                      last->list_index + 1, hyper.layer_count);
+        else if (last->end_layer != 0 && last->end_layer != hyper.layer_count)
+            check_say(report, CHECK_ERROR, key, "the last layer is %u, the model's is %u",
+                      last->end_layer - 1, hyper.layer_count - 1);
+    }
+}
+
 static void model_check(const struct config *config, int machine_index, bool is_deep,
                         const struct check_report *report, struct config_model_bytes *bytes_out)
 {
@@ -258,6 +288,10 @@ static void model_check(const struct config *config, int machine_index, bool is_
         check_say(report, CHECK_GOOD, "model", "%s: %llu MiB, context %u%s", version.config.model,
                   (unsigned long long)(version.file_bytes.model >> 20), version.context_tokens,
                   is_deep ? "; tokenizer and chat template are read" : "");
+        if (!is_deep && version.template_path[0] != 0 && access(version.template_path, R_OK) != 0)
+            check_say(report, CHECK_ERROR, "chat_template_file", "%s: %s", version.template_path,
+                      strerror(errno));
+        layers_check(config, machine_index, file, report);
         draft_check(config, machine_index, file, &version, report);
         *bytes_out = version.file_bytes;
     } else {

@@ -46,22 +46,26 @@ enum status serve_certificate_read(const struct config *config, struct http_cert
     return status;
 }
 
-/* Opens a file of lines that the config names; `file` "" = none. */
-static enum status lines_open(const struct config *config, const char *file, struct event_log **out,
-                              struct error *error)
+/* Opens a file of lines that the config names with this key; `file` "" = none. */
+static enum status lines_open(const struct config *config, const char *key, const char *file,
+                              struct event_log **out, struct error *error)
 {
     char path[LIMIT_PATH_BYTES];
     *out = NULL;
     if (file[0] == 0)
         return ST_OK;
     enum status status = config_file_path(config, file, path, error);
-    return status == ST_OK ? event_log_open(path, out, error) : status;
+    if (status == ST_OK)
+        status = event_log_open(path, out, error);
+    if (status != ST_OK)
+        error_prefix(error, "%s", key);
+    return status;
 }
 
 enum status serve_events_open(const struct config *config, struct event_log **out,
                               struct error *error)
 {
-    return lines_open(config, config->log.events_file, out, error);
+    return lines_open(config, "log/events_file", config->log.events_file, out, error);
 }
 
 static bool access_to_stderr(const struct config *config)
@@ -72,7 +76,8 @@ static bool access_to_stderr(const struct config *config)
 enum status serve_access_open(const struct config *config, struct event_log **out,
                               struct error *error)
 {
-    return lines_open(config, access_to_stderr(config) ? "" : config->log.access_file, out, error);
+    return lines_open(config, "log/access_file",
+                      access_to_stderr(config) ? "" : config->log.access_file, out, error);
 }
 
 enum status serve_ledger_open(struct serve *s, struct error *error)
@@ -83,8 +88,10 @@ enum status serve_ledger_open(struct serve *s, struct error *error)
     enum status status = config_file_path(s->config, s->config->log.ledger_file, path, error);
     if (status == ST_OK)
         status = ledger_open(path, &s->ledger, error);
-    if (status != ST_OK)
+    if (status != ST_OK) {
+        error_prefix(error, "log/ledger_file");
         return status;
+    }
     struct ledger_counts counts = ledger_counts(s->ledger);
     serve_keys_restore(s, path);
     if (counts.torn_bytes > 0)
@@ -130,8 +137,10 @@ enum status serve_cluster_keys_find(struct serve *s, struct error *error)
         enum status status = config_file_path(s->config, s->config->cluster.key_file, path, error);
         if (status == ST_OK)
             status = secret_keys_read(path, &s->cluster_keys, error);
-        if (status != ST_OK)
+        if (status != ST_OK) {
+            error_prefix(error, "cluster/key_file");
             return status;
+        }
         secret_keys_text(&s->cluster_keys, ids);
         log_info("cluster keys: %s", ids);
         return ST_OK;

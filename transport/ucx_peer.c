@@ -459,11 +459,13 @@ void peer_deadlines_check(struct peer *peer)
     if (peer->state == PEER_PROVING)
         prove_deadline_check(peer);
     else if (peer->state != PEER_UP && now - peer->begun_us > (int64_t)options->connect_ms * 1000) {
-        error_set(&error, ST_TIMED_OUT, "no %s within %u ms",
+        error_set(&error, ST_TIMED_OUT, "no %s within %u ms%s",
                   peer->resolving                  ? "address of the host"
                   : peer->state == PEER_CONNECTING ? "connection"
                                                    : "hand-shake",
-                  options->connect_ms);
+                  options->connect_ms,
+                  peer->state == PEER_GREETING ? " (is its process stopped, or its host busy?)"
+                                               : "");
         peer_greet_explain(peer, &error);
         peer_fail(peer, ST_TIMED_OUT, &error);
     }

@@ -5,6 +5,7 @@
 #include "model/file/gguf_internal.h"
 
 #include "common/siphash.h"
+#include "model/file/lfs_pointer.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -494,6 +495,8 @@ static enum status read_header(struct cursor *c, size_t *tensor_count_out, uint6
     enum status status = read_bytes(c, "the magic", 4, &magic);
     if (status != ST_OK)
         return status;
+    if (is_lfs_pointer(magic, 4 + bytes_left(c)))
+        return error_set(c->error, ST_INVALID, LFS_POINTER_TEXT);
     if (memcmp(magic, "GGUF", 4) != 0)
         return error_set(c->error, ST_INVALID,
                          "not a GGUF file: begins with %02x %02x %02x %02x, want \"GGUF\"",

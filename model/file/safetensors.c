@@ -4,6 +4,7 @@
 #include "model/file/safetensors.h"
 
 #include "model/file/json_read.h"
+#include "model/file/lfs_pointer.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -179,6 +180,8 @@ enum status safetensors_read(const char *name, const void *data, size_t bytes,
 {
     uint64_t header_bytes = 0;
     struct safetensors s = {.header = NULL};
+    if (is_lfs_pointer(data, bytes))
+        return error_set(error, ST_INVALID, "%s: " LFS_POINTER_TEXT, name);
     if (bytes < sizeof(header_bytes))
         return error_set(error, ST_INVALID, "%s: %zu bytes are no safetensors file", name, bytes);
     memcpy(&header_bytes, data, sizeof(header_bytes));

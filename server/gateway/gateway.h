@@ -178,7 +178,7 @@ void gateway_update_note_set(struct gateway *g, const char *text);
  * missing and why, and the notes. */
 void gateway_health_text(const struct gateway *g, char *out, size_t capacity);
 /* Writes "M of N machines serve", for clients that may not see names, addresses and reasons. N: the
- * machines of the current version. M: those of them that are connected, also if they drain. */
+ * machines of the current version. M: those of them that are connected and do not drain. */
 void gateway_health_summary(const struct gateway *g, char *out, size_t capacity);
 /* Returns the most tokens that prompt and answer of a request of this version may have together:
  * the least of the model's context, scheduler/context_tokens_max, LIMIT_CONTEXT_TOKENS, and the

@@ -21,14 +21,21 @@ void gateway_update_note_set(struct gateway *g, const char *text)
     snprintf(g->health_update_note, sizeof(g->health_update_note), "%s", text);
 }
 
-/* Lists the version's machines that are not connected. Returns the bytes used in `out`. */
+/* Lists the version's machines that are not connected, or that drain. Returns the bytes used in
+ * `out`. */
 static size_t missing_text(const struct gateway *g, const struct gateway_version *version,
                            size_t used, char *out, size_t capacity)
 {
     for (const struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL && used < capacity;
          m = fleet_next(g->fleet, m)) {
-        if (fleet_machine_up(m) || m->version != version)
+        if (m->version != version || (fleet_machine_up(m) && !fleet_machine_draining(m)))
             continue;
+        if (fleet_machine_up(m)) {
+            int more = snprintf(out + used, capacity - used, "%s%s machine %s drains",
+                                used > 0 ? "; " : "", pool_name(m->home), m->config.name);
+            used += more > 0 ? (size_t)more : 0;
+            continue;
+        }
         const char *why = m->connection.down_reason[0] != 0        ? m->connection.down_reason
                           : m->connection.state == CONNECTION_NONE ? "it has not started yet"
                                                                    : "not connected yet";
@@ -78,7 +85,7 @@ void gateway_health_summary(const struct gateway *g, char *out, size_t capacity)
     for (const struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
          m = fleet_next(g->fleet, m)) {
         all += m->version == version;
-        up += m->version == version && fleet_machine_up(m);
+        up += m->version == version && fleet_machine_up(m) && !fleet_machine_draining(m);
     }
     snprintf(out, capacity, "%u of %u machines serve", up, all);
 }

@@ -19,10 +19,11 @@ bool completion_pooling_find(const struct completion *c, uint8_t *out, struct ap
                                          : POOLING_NONE;
     if (*out != POOLING_NONE)
         return true;
-    api_error_set(error, 400, "model",
-                  "%s makes no embeddings: %s (server/embeddings: last or mean makes it)",
-                  c->model->name,
-                  strcmp(wanted, "off") == 0 ? "they are off" : "its files name no pooling");
+    api_error_set(
+        error, 400, "model",
+        "%s makes no embeddings: %s; to have some, set the config's server/embeddings to last "
+        "or mean",
+        c->model->name, strcmp(wanted, "off") == 0 ? "they are off" : "its files name no pooling");
     error->code = "unsupported_parameter";
     return false;
 }

@@ -90,7 +90,7 @@ static bool check_model(struct api_request *request, const struct served_model *
     if (request->model == NULL || request->model[0] == 0 ||
         served_model_find(model, request->model, &request->sampling.adapter))
         return true;
-    api_error_set(error, 404, "model", "there is no model '%.128s' here: it is '%s'%s",
+    api_error_set(error, 404, "model", "there is no model '%.128s' here: want '%s'%s",
                   request->model, model->name,
                   model->adapter_count > 0 ? ", or one of its adapters (/v1/models)" : "");
     error->code = "model_not_found";

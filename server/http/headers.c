@@ -115,8 +115,9 @@ static bool type_check(struct exchange *x, struct api_error *error)
     size_t length = type != NULL ? strcspn(type, "; \t") : 0;
     if (length == sizeof(json) - 1 && strncasecmp(type, json, length) == 0)
         return true;
-    return api_error_set(error, 415, NULL, "Content-Type is '%.64s': want application/json",
-                         type != NULL ? type : "");
+    if (type == NULL || type[0] == 0)
+        return api_error_set(error, 415, NULL, "there is no Content-Type: want application/json");
+    return api_error_set(error, 415, NULL, "Content-Type is '%.64s': want application/json", type);
 }
 
 bool http_body_too_large(struct exchange *x, struct api_error *error)

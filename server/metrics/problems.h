@@ -12,8 +12,7 @@
 #define METRICS_PROBLEMS(X)                                                                        \
     X(NOT_READY, GATEWAY, critical, 0, CleaveNotReady,                                             \
       "start or mend the machines that are missing")                                               \
-    X(MACHINE_DOWN, MACHINE, critical, 0, CleaveMachineDown,                                       \
-      "act on the reason, see the rows below")                                                     \
+    X(MACHINE_DOWN, MACHINE, critical, 0, CleaveMachineDown, "act on the reason")                  \
     X(MACHINE_RESTARTS, MACHINE, critical, 0, CleaveMachineRestarts, "read the machine's log")     \
     X(MACHINE_MISMATCH, MACHINE, warning, 0, CleaveMachineMismatch,                                \
       "give both the same model and kv settings")                                                  \
@@ -45,7 +44,7 @@
       "find the request's id in the log")                                                          \
     X(HOT_TENANT, GATEWAY, warning, 5, CleaveHotTenant, "change the key's limits or weight")       \
     X(LOOP_STALLED, GATEWAY, warning, 0, CleaveEventLoopStalled,                                   \
-      "look at the host's memory and disks")                                                       \
+      "look at the host's CPU load, memory and disks")                                             \
     X(FILES_SHORT, GATEWAY, warning, 0, CleaveFilesShort, "set a higher LimitNOFILE")              \
     X(LOG_LOSES_LINES, GATEWAY, warning, 0, CleaveLogLosesLines,                                   \
       "free the disk; an event log with lost lines cannot be replayed")                            \

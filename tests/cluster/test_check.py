@@ -18,10 +18,11 @@ PLANTED = {
     "http": {"listen": "127.0.0.1:99999", "ping_ms": "many", "admin_socket": "x" * 95 + ".sock"},
     "server": {"api_keys_file": "keys.json"},
     "kv": {"block_tokens": 7, "memory": "16TiB"},
-    "log": {"events_file": "/nonexistent/x.jsonl"},
+    "log": {"events_file": "/nonexistent/x.jsonl", "access_file": "/"},
+    "chat_template_file": "missing.jinja",
     "cluster": {"key_file": "missing.key"},
-    "pools": {"prompt": ["p0"], "token": ["t0", "t1", "t2"]},
-    "machines": {"p0": {"device": "cuda:0"}, "t0": {"address": "no-such-host.invalid:7000"}, "t1": {"threads": 2000},
+    "pools": {"prompt": ["p0", "p1"], "token": ["t0", "t1", "t2"]},
+    "machines": {"p0": {"device": "cuda:0"}, "p1": {"stages": 60}, "t0": {"address": "no-such-host.invalid:7000"}, "t1": {"threads": 2000},
                  "t2": {"device": "cuda:0", "fallback": True}, "t9": {}},
 }
 FOUND = [  # key (or part of the text), result, part of the text
@@ -36,6 +37,9 @@ FOUND = [  # key (or part of the text), result, part of the text
     ("cluster/key_file", "error", "missing.key: No such file"),
     ("http/admin_socket", "error", "want at most 107"),
     ("log/events_file", "error", "no file can be made in /nonexistent"),
+    ("log/access_file", "error", "/ is a folder: want a file"),
+    ("chat_template_file", "error", "missing.jinja: No such file"),
+    ("machines/p1/stages", "error", "60 stages, the model has 30 layers"),
     ("machines/p0/device", "error", "device cuda:0: no plugin"),
     ("machines/t2/device", "warning", "will compute on the CPU"),
     ("machines/t0/address", "error", "no-such-host.invalid"),
@@ -72,13 +76,17 @@ def check_planted(folder):
     assert sum(r["result"] == "error" for r in report["results"]) == errors, report
     lines = run(path, status=1).splitlines()
     warnings = sum(r["result"] == "warning" for r in report["results"])  # Port 8080 may be in use.
-    assert lines[-1] == f"{errors} errors, {warnings} warnings" and len(lines) == len(report["results"]) + 1, lines
+    assert lines[-1] == f"{errors} errors, {warnings} warning{'' if warnings == 1 else 's'}" and len(lines) == len(report["results"]) + 1, lines
 
 
 def check_broken(folder):
     assert "No such file" in run(os.path.join(folder, "none.json"), status=1)
     assert "not JSON" in run(write(folder, "broken.json", '{"model": "a",}'), status=1)
     assert "want an object" in run(write(folder, "list.json", "[]"), status=1)
+    # A key with "/" is one mistake, also beside the key that it looks like.
+    lines = run(write(folder, "path.json", {"http": {"listen": "127.0.0.1:0"}, "http/listen": "127.0.0.1:1", "model": MODEL}),
+                status=1).splitlines()
+    assert 'unknown key "http/listen"' in lines[0] and lines[-1].startswith("1 error, 0 warn"), lines
     # A mistake in the pools does not hide those of other sections, and `machines` makes no more of them.
     lines = run(write(folder, "pools.json", {"pools": {"prompt": "two"}, "machines": {"t9": {}}, "kv": {"dtype": "x"}}),
                 status=1).splitlines()

@@ -269,6 +269,19 @@ def check_headroom(page):
         page.wait("/^head-room (at least )?[0-9.]+ ×$/.test(at('headroom').textContent)", "the head-room on the page")
 
 
+def check_gone(page):
+    """An answer that fails because the gateway has died also corrects the state of the server, without its timer."""
+    with Cluster({"threads": 1}) as cluster:
+        open_page(page, cluster)
+        page.wait("at('health').textContent.startsWith('ready')", "the state of the server")
+        page.run("for (let timer = 1; timer < 1000; timer++) clearInterval(timer)")
+        cluster.process.kill()
+        cluster.process.wait()
+        send(page, MESSAGE)
+        wait_state(page, "Failed")
+        page.wait("at('health').textContent === 'The server does not answer.'", "the new state")
+
+
 def main():
     need_model()
     path = find_chromium()
@@ -278,6 +291,7 @@ def main():
         check_open(page)
         check_keys(page)
         check_headroom(page)
+        check_gone(page)
     print("the page works")
 
 

@@ -216,8 +216,17 @@ static const struct {
     {"{\"block_tokens\": 16}",
      "cleave.json:1: /block_tokens: unknown key; did you mean /kv/block_tokens?"},
     {"{\"schedular\": {}}", "cleave.json:1: /schedular: unknown key; did you mean /scheduler?"},
-    {"{\"http/listen\": \"a:1\"}",
-     "cleave.json:1: /http/listen: unknown key; did you mean /http/listen?"},
+    {"{\"http/listen\": \"a:1\"}", "cleave.json:1: /http/listen: unknown key \"http/listen\": want "
+                                   "objects without \"/\", such as "
+                                   "{\"http\": {\"listen\": …}}"},
+    {"{\"log\": {\"ledger_file\": \"a\", \"access_file\": \"a\"}}",
+     "cleave.json:1: /log/access_file = \"a\": want another file than log/ledger_file"},
+    {"{\"log\": {\"ledger_file\": \"a\", \"events_file\": \"a\"}}",
+     "cleave.json:1: /log/events_file = \"a\": want another file than log/ledger_file"},
+    {"{\"log\": {\"otlp_endpoint\": \"a:4318\"}}",
+     "cleave.json:1: /log/otlp_endpoint = \"a:4318\": want http://HOST:PORT/v1/traces"},
+    {"{\"log\": {\"events_file\": \"a\", \"access_file\": \"a\"}}",
+     "cleave.json:1: /log/access_file = \"a\": want another file than log/events_file"},
     {"{\"xyzzy-plugh\": 1}", "cleave.json:1: /xyzzy-plugh: unknown key"},
     {"{\"a\\nb\": 1}", "cleave.json:1: /a\\x0ab: unknown key"},
     {"{\"pools\": {\"promt\": 1}}",
@@ -654,7 +663,7 @@ static void test_files(void)
     char wanted[512];
     snprintf(wanted, sizeof(wanted),
              "no model file; looked at m.gguf, %s/m.gguf, %s/cleave/m.gguf, "
-             "/var/lib/cleave/models/m.gguf",
+             "/var/lib/cleave/models/m.gguf (cleave model fetch downloads models)",
              directory, directory);
     CHECKF(strcmp(error.text, wanted) == 0, "%s", error.text);
 

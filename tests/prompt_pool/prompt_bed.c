@@ -415,6 +415,7 @@ void prompt_bed_open(bool staged, bool measured, prompt_bed_draw choose)
         .name = "p0",
         .transport = bed.transport,
         .link_changed = on_report,
+        .link_asked = on_report,
         .link_measured = on_measured,
         .peer_lost = on_lost,
         .target_prepare = on_prepare,

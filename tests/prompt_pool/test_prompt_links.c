@@ -13,7 +13,7 @@ static struct prompt_links *links;
 static struct transport *ours;
 static int64_t now_us = 1000000;
 static struct message_link reported;
-static uint32_t report_count, lost_count, drop_count;
+static uint32_t asked_count, report_count, lost_count, drop_count;
 static bool later;                   /* `prepare` does not report at once. */
 static uint32_t target;              /* The target of the last call. */
 static struct transport_peer *to_us; /* The token machine's side of the connection. */
@@ -26,6 +26,13 @@ static void on_report(void *self, const struct message_link *link)
     (void)self;
     reported = *link;
     report_count++;
+}
+
+static void on_asked(void *self, const struct message_link *link)
+{
+    (void)self;
+    CHECK(link->up && strcmp(link->name, reported.name) == 0);
+    asked_count++;
 }
 
 static void on_measured(void *self, const struct message_link *link)
@@ -173,6 +180,7 @@ int main(void)
         .name = "p0",
         .transport = ours,
         .link_changed = on_report,
+        .link_asked = on_asked,
         .link_measured = on_measured,
         .peer_lost = on_lost,
         .target_prepare = on_prepare,
@@ -211,9 +219,9 @@ int main(void)
     pass(50000, t0);
     CHECK(reported.up && prompt_links_find(links, "t0", &number, &why) != NULL);
     report_count = 0;
-    /* Requested again, so reported again. */
-    CHECK(prompt_links_peer_set(links, 0, &peer, now_us) == ST_OK);
-    CHECK(report_count == 1 && reported.up);
+    /* Requested again: the gateway gets an answer, but the link has not changed. */
+    CHECK(asked_count == 0 && prompt_links_peer_set(links, 0, &peer, now_us) == ST_OK);
+    CHECK(asked_count == 1 && report_count == 0 && reported.up);
 
     test_speed(number);
     CHECK(prompt_links_has_path(links, number, 0) && !prompt_links_has_path(links, number, 1));

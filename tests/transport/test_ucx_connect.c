@@ -261,7 +261,8 @@ static void test_addresses(void)
     CHECK(bind(fd, (struct sockaddr *)&at, sizeof(at)) == 0 && listen(fd, 5) == 0);
     CHECK(getsockname(fd, (struct sockaddr *)&at, &bytes) == 0);
     snprintf(bound, sizeof(bound), "127.0.0.1:%d", ntohs(at.sin_port));
-    expect_down(&sides[0], bound, ST_TIMED_OUT, "no hand-shake within 300 ms");
+    expect_down(&sides[0], bound, ST_TIMED_OUT,
+                "no hand-shake within 300 ms (is its process stopped, or its host busy?)");
     close(fd);
 
     /* A name, perhaps with several addresses. */

@@ -86,9 +86,15 @@ static void answer_print(const char *gateway, const json_t *answer)
                view_true(answer, "idle") ? ", idle" : "");
         return;
     }
+    size_t count = json_array_size(json_object_get(answer, "changed")) +
+                   json_array_size(json_object_get(answer, "for_machines_that_start")) +
+                   json_array_size(json_object_get(answer, "needs_restart"));
     printf("%s: %s\n", gateway,
-           view_true(answer, "dry_run") ? "nothing is changed; a reload would change:"
-                                        : "read again");
+           view_true(answer, "dry_run")
+               ? (count > 0 ? "nothing is changed; a reload would change:"
+                            : "nothing is changed; a reload would change nothing either")
+           : count > 0 ? "read again"
+                       : "read again, nothing has changed");
     list_print(answer, "changed", "");
     list_print(answer, "for_machines_that_start", "for machines that start: ");
     list_print(answer, "needs_restart", "needs a restart: ");

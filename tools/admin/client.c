@@ -239,6 +239,18 @@ static enum status refused(const struct gateway *g, long http_status, const stru
     return status;
 }
 
+/* libcurl's text for a failed connection does not say why; errno does. */
+static enum status unreachable(const struct gateway *g, CURLcode code, struct error *error)
+{
+    long number = 0;
+    if (code == CURLE_COULDNT_CONNECT)
+        curl_easy_getinfo(g->easy, CURLINFO_OS_ERRNO, &number);
+    if (number != 0)
+        return error_set(error, ST_UNREACHABLE, "%s: cannot connect: %s", g->name,
+                         strerror((int)number));
+    return error_set(error, ST_UNREACHABLE, "%s: %s", g->name, curl_easy_strerror(code));
+}
+
 enum status admin_client_text(struct admin_client *client, unsigned gateway, const char *method,
                               const char *path, const char *body, char **text_out,
                               struct error *error)
@@ -273,7 +285,7 @@ enum status admin_client_text(struct admin_client *client, unsigned gateway, con
     if (answer.broken || code == CURLE_OUT_OF_MEMORY)
         status = error_set(error, ST_NO_MEMORY, "%s: no memory for the answer", g->name);
     else if (code != CURLE_OK)
-        status = error_set(error, ST_UNREACHABLE, "%s: %s", g->name, curl_easy_strerror(code));
+        status = unreachable(g, code, error);
     else if (http_status > 299)
         status = refused(g, http_status, &answer, error);
     else if (answer.bytes == 0)

@@ -150,8 +150,9 @@ int check_main(int argc, char **argv)
         printf("\n");
         json_decref(root);
     } else {
-        printf("%u errors, %u warnings\n", results.counts[CHECK_ERROR],
-               results.counts[CHECK_WARNING]);
+        printf("%u error%s, %u warning%s\n", results.counts[CHECK_ERROR],
+               results.counts[CHECK_ERROR] == 1 ? "" : "s", results.counts[CHECK_WARNING],
+               results.counts[CHECK_WARNING] == 1 ? "" : "s");
     }
     return results.counts[CHECK_ERROR] > 0 ? 1 : 0;
 }

@@ -23,6 +23,7 @@ static const struct option_entry entries[] = {
      .offset = offsetof(struct arguments, json),
      .help = "print the report as JSON"},
     {.name = "timeout-s",
+     .value_name = "N",
      .type = OPTION_WHOLE,
      .offset = offsetof(struct arguments, timeout_s),
      .low = 1,

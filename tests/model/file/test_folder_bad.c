@@ -538,7 +538,8 @@ static void check_bad(struct compute *c, const struct bad *bad)
     folder_parts_done(&p);
 }
 
-/* A weights file cut anywhere is an error, and nothing is read beyond its end. */
+/* A weights file cut anywhere is an error, and nothing is read beyond its end. A pointer of Git LFS
+ * is named as such. */
 static void check_cuts(struct compute *c)
 {
     struct folder_parts p;
@@ -557,6 +558,12 @@ static void check_cuts(struct compute *c)
         CHECKF(strstr(error.text, ONE) != NULL, "%s", error.text);
         free(copy);
     }
+    static const char pointer[] = "version https://git-lfs.github.com/spec/v1\nsize 123\n";
+    struct error error = {""};
+    part->data = pointer;
+    part->bytes = strlen(pointer);
+    CHECK(open_all(c, &p, &error) == ST_INVALID);
+    CHECKF(strstr(error.text, ONE ": a pointer of Git LFS") != NULL, "%s", error.text);
     part->data = whole;
     folder_parts_done(&p);
 }

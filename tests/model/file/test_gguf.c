@@ -165,6 +165,9 @@ static void test_wrong_keys(void)
     uint8_t *file = small_file(3, 0, &bytes);
     file[0] = 'g';
     expect(file, bytes, ST_INVALID, "not a GGUF file: begins with 67 47 55 46");
+    char *pointer = strdup("version https://git-lfs.github.com/spec/v1\nsize 123\n");
+    CHECK(pointer != NULL);
+    expect((uint8_t *)pointer, strlen(pointer), ST_INVALID, "a pointer of Git LFS");
     expect_writer(gguf_writer_open(1, 0), ST_UNSUPPORTED, "GGUF version 1: want 2 or 3");
     expect_writer(gguf_writer_open(3u << 24, 0), ST_UNSUPPORTED, "big-endian");
     expect_writer(gguf_writer_open(3, 24), ST_INVALID, "key 'general.alignment' is 24");

@@ -64,6 +64,19 @@ static void test_flow(void)
            text);
     fake_start_all(c);
     CHECK(gateway_ready(c->gateway));
+    gateway_health_summary(c->gateway, text, sizeof(text));
+    CHECKF(strcmp(text, "2 of 2 machines serve") == 0, "%s", text);
+    for (uint32_t i = 0; i < 2; i++)
+        gateway_machine_phase_set(c->gateway, &c->fleet->machines[i], FLEET_DRAINING);
+    fake_settle(c);
+    gateway_health_summary(c->gateway, text, sizeof(text));
+    CHECKF(!gateway_ready(c->gateway) && strcmp(text, "0 of 2 machines serve") == 0, "%s", text);
+    gateway_health_text(c->gateway, text, sizeof(text));
+    CHECKF(strcmp(text, "prompt machine p0 drains; token machine t0 drains") == 0, "%s", text);
+    for (uint32_t i = 0; i < 2; i++)
+        gateway_machine_phase_set(c->gateway, &c->fleet->machines[i], FLEET_SERVING);
+    fake_settle(c);
+    CHECK(gateway_ready(c->gateway));
     CHECK(p->peers == 1u << t->index && t->peers == 0);
     CHECK(gateway_context_tokens(c->gateway, GATEWAY_CURRENT) ==
           64 * FAKE_BLOCK_TOKENS); /* less than the model's */

@@ -50,7 +50,7 @@ static void check_errors(void)
     CHECK(post("/v1/completions", "{\"prompt\": \"a\", \"n\": 0}") == 400);
     expect("\"param\":\"n\"");
     CHECK(post("/v1/completions", "{\"prompt\": \"a\", \"model\": \"gpt\"}") == 404);
-    expect("there is no model 'gpt' here: it is 'm'");
+    expect("there is no model 'gpt' here: want 'm'");
     CHECK(post("/v1/completions", "{\"prompt\": [700]}") == 400);
     expect("prompt token 0 is 700");
     CHECK(post("/v1/embeddings", "{\"input\": [700]}") == 400);

@@ -95,6 +95,7 @@ int main(void)
         expect("Content-Type is 'text/plain': want application/json");
     }
     CHECK(post_as("Content-Type:\r\n") == 415); /* a body without a type */
+    expect("there is no Content-Type: want application/json");
     CHECK(post_as("Content-Type: application/x-www-form-urlencoded\r\n") == 415);
     CHECK(post_as("Origin: https://evil.example\r\n") == 403);
     CHECK(post_as("Origin: null\r\n") == 403);
