@@ -127,7 +127,7 @@ INLINE __m256i half_quants(struct shape s, const uint8_t *quants, uint32_t g, ui
     return _mm256_shuffle_epi8(codes, packed);
 }
 
-/* Columns from 4 g on of row r of the first plane, or of the second plane `low` if it is not NULL. */
+/* Columns from 4 g on of row r of the second plane `low`, or of the first plane if `low` is NULL. */
 INLINE __m256i four_quants(const struct kernels_block *a, const struct kernels_second_plane *low,
                            uint32_t r, uint32_t g)
 {
