@@ -177,17 +177,10 @@ INLINE void block_add(bool min, bool refined, const struct panel_block *w,
     }
 }
 
-INLINE void spread_step(struct spread *spread, uint32_t lines)
-{
-    spread->due += lines;
-    for (; spread->due >= spread->tiles; spread->due -= spread->tiles, spread->at += 64)
-        v_prefetch_l2(spread->at);
-}
-
 /* Multiplies one panel with the strip that begins at `row`. `output`: the panel's first row of W.
  * The last blocks are made again, instead of blocks after the end. */
 INLINE void strip_run(bool min, const struct kernels_product *p, const struct panel_block *w,
-                      struct spread spread, uint32_t lines, uint32_t output, uint32_t row)
+                      struct product_spread spread, uint32_t lines, uint32_t output, uint32_t row)
 {
     const uint32_t last = p->blocks - 1;
     const size_t first = (size_t)row / STRIP_ROWS * p->blocks;
@@ -211,7 +204,7 @@ INLINE void strip_run(bool min, const struct kernels_product *p, const struct pa
         refined = even_refined;
         SUMS_MAKE(EVEN, even_refined, w, a, low, b + 2 < last ? b + 2 : last);
         SUMS_STORE(ODD, odd_refined, odd);
-        spread_step(&spread, 2 * lines);
+        product_spread_step(&spread, 2 * lines);
         block_add(min, refined, w + b, a + b, &even, f);
         refined = odd_refined;
         SUMS_MAKE(ODD, odd_refined, w, a, low, b + 3 < last ? b + 3 : last);
@@ -237,7 +230,7 @@ INLINE void group_run(bool min, const struct kernels_product *p, const struct pa
     const uint8_t *packed = p->weights + group * layout_group_bytes(p->form, p->blocks);
     for (uint32_t i = 0; i < 2 * strips; i++)
         strip_run(min, p, w + (size_t)(i % 2) * p->blocks,
-                  spread_begin(p->form, p, packed, i, 2 * strips), lines,
+                  product_spread_begin(p->form, p, packed, i, 2 * strips), lines,
                   group * GROUP_ROWS + i % 2 * PANEL_ROWS, i / 2 * STRIP_ROWS);
 }
 

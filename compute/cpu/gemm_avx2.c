@@ -1,5 +1,6 @@
-/* gemm_avx2: the integer GEMM for AVX2. A panel of W (two vectors of 8 rows) is multiplied with up
- * to 3 rows of x at once, so that a vector of quants is unpacked once for these rows.
+/* gemm_avx2: the integer GEMM for AVX2. In a pass, a panel of W (two vectors of 8 rows) is
+ * multiplied with several rows of x at once, so that a vector of quants is unpacked once for these
+ * rows.
  *
  * This file is compiled twice. gemm_avx2: products of unsigned and signed bytes use vpmaddubsw,
  * whose 16-bit sums saturate: they are widened before they can (run_max). gemm_avx_vnni (GEMM_VNNI
@@ -12,12 +13,11 @@
 #define INLINE static inline __attribute__((always_inline))
 
 #define AHEAD_BYTES (8 * 1024)
-#define ROWS        3
 
 struct shape {
     enum kernels_form form;
-    uint32_t row;        /* First row of the tile. */
-    uint32_t rows;       /* Rows from `row` on, up to ROWS. */
+    uint32_t row;        /* First row of the pass in the tile. */
+    uint32_t rows;       /* Rows of the pass. */
     const int8_t *codes; /* Of the product. */
     float factor;        /* Of the product. */
 };
@@ -30,10 +30,15 @@ struct panel_position {
     uint32_t panel;
 };
 
+/* A tile of up to ALONE_ROWS rows is one pass per panel. Larger tiles are two passes, the first of
+ * FIRST_ROWS rows: the sums of more rows do not fit in the registers. */
+#define FIRST_ROWS 3
 #ifdef GEMM_VNNI
-#define GEMM_NAME gemm_avx_vnni
+#define GEMM_NAME  gemm_avx_vnni
+#define ALONE_ROWS 3
 #else
-#define GEMM_NAME gemm_avx2
+#define GEMM_NAME  gemm_avx2
+#define ALONE_ROWS 4
 #endif
 
 /* Returns true if a vector of quants is unpacked to signed bytes. */
@@ -122,13 +127,13 @@ INLINE __m256i half_quants(struct shape s, const uint8_t *quants, uint32_t g, ui
     return _mm256_shuffle_epi8(codes, packed);
 }
 
-/* Columns from 4 g on of row r of a plane: 0 in the second plane if the row has none. */
+/* Columns from 4 g on of row r of the second plane `low`, or of the first plane if `low` is NULL. */
 INLINE __m256i four_quants(const struct kernels_block *a, const struct kernels_second_plane *low,
                            uint32_t r, uint32_t g)
 {
     int32_t four;
     memcpy(&four, (low != NULL ? low->quants : a->quants)[r] + (size_t)g * 4, sizeof(four));
-    return _mm256_set1_epi32(low != NULL ? four & -(int32_t)a->refined[r] : four);
+    return _mm256_set1_epi32(four);
 }
 
 /* Adds vector g of the quants, w, times the activations x to acc. `pairs` keeps 16-bit sums from one
@@ -154,13 +159,13 @@ INLINE void dot_add(enum kernels_form form, uint32_t g, __m256i w, __m256i x, __
  * NULL. */
 INLINE void dots_add(struct shape s, const uint8_t *quants, const struct kernels_block *a,
                      const struct kernels_second_plane *low, uint32_t first, uint32_t last,
-                     __m256i acc[ROWS][2])
+                     __m256i acc[TILE_ROWS][2])
 {
-    __m256i pairs[ROWS][2];
+    __m256i pairs[TILE_ROWS][2];
 #pragma GCC unroll 8
     for (uint32_t g = first; g < last; g++) {
         __m256i w[2] = {half_quants(s, quants, g, 0), half_quants(s, quants, g, 1)};
-#pragma GCC unroll 3
+#pragma GCC unroll 6
         for (uint32_t r = 0; r < s.rows; r++) {
             __m256i x = four_quants(a, low, s.row + r, g);
 #pragma GCC unroll 2
@@ -170,29 +175,35 @@ INLINE void dots_add(struct shape s, const uint8_t *quants, const struct kernels
     }
 }
 
-/* Adds the second plane's products; acc already has the first plane's. */
+/* Adds the second plane's products of the rows that have a second plane; acc already has the first
+ * plane's products. */
 INLINE void second_plane_add(struct shape s, const uint8_t *quants, const struct kernels_block *a,
                              const struct kernels_second_plane *low, uint32_t first, uint32_t last,
-                             __m256i acc[ROWS][2])
+                             __m256i acc[TILE_ROWS][2])
 {
-#pragma GCC unroll 3
-    for (uint32_t r = 0; r < s.rows; r++) {
-        const __m128i shift = _mm_cvtsi32_si128(8 * a->refined[s.row + r]);
-        acc[r][0] = _mm256_sll_epi32(acc[r][0], shift);
-        acc[r][1] = _mm256_sll_epi32(acc[r][1], shift);
+    const uint32_t rows = s.rows, row = s.row;
+    s.rows = 1;
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++) {
+        s.row = row + r;
+        if (!a->refined[s.row])
+            continue;
+        acc[r][0] = _mm256_slli_epi32(acc[r][0], 8);
+        acc[r][1] = _mm256_slli_epi32(acc[r][1], 8);
+        /* Unpack the quants again: keeping them from the first plane would fill the stack. */
+        __asm__ volatile("" ::: "memory");
+        dots_add(s, quants, a, low, first, last, acc + r);
     }
-    /* Unpack the quants again: keeping them from the first plane would fill the stack. */
-    __asm__ volatile("" ::: "memory");
-    dots_add(s, quants, a, low, first, last, acc);
 }
 
 INLINE void sums_make(struct shape s, const uint8_t *quants, const struct kernels_block *a,
-                      const struct kernels_second_plane *low, uint32_t part, __m256i acc[ROWS][2])
+                      const struct kernels_second_plane *low, uint32_t part,
+                      __m256i acc[TILE_ROWS][2])
 {
     const bool halves = layout_has_halves(s.form);
     const uint32_t first = halves ? part * 4 : 0, last = halves ? first + 4 : 8;
     const int32_t offset = quants_offset(s.form);
-#pragma GCC unroll 3
+#pragma GCC unroll 6
     for (uint32_t r = 0; r < s.rows; r++)
         acc[r][0] = acc[r][1] = _mm256_setzero_si256();
     dots_add(s, quants, a, NULL, first, last, acc);
@@ -200,7 +211,7 @@ INLINE void sums_make(struct shape s, const uint8_t *quants, const struct kernel
         second_plane_add(s, quants, a, low, first, last, acc);
     if (offset == 0)
         return;
-#pragma GCC unroll 3
+#pragma GCC unroll 6
     for (uint32_t r = 0; r < s.rows; r++) {
         int32_t minus = a->minus_sum[part][s.row + r];
         if (halves && part == 0)
@@ -256,22 +267,22 @@ INLINE __m256 half_minima(struct shape s, const struct panel_position *at, uint3
     return _mm256_mul_ps(half_units(s, at, 1, half), _mm256_cvtepi32_ps(values));
 }
 
-/* Adds one block. `low` is NULL if no row has a second plane. */
+/* Adds one block. `low` is NULL if no row of the pass has a second plane. */
 INLINE void block_add(struct shape s, const struct panel_position *at,
                       const struct kernels_block *a, const struct kernels_second_plane *low,
-                      __m256 f[ROWS][2])
+                      __m256 f[TILE_ROWS][2])
 {
     const uint32_t parts = layout_has_halves(s.form) ? 2 : 1;
 #pragma GCC unroll 2
     for (uint32_t part = 0; part < parts; part++) {
-        __m256i acc[ROWS][2];
+        __m256i acc[TILE_ROWS][2];
         sums_make(s, at->quants, a, low, part, acc);
 #pragma GCC unroll 2
         for (uint32_t half = 0; half < 2; half++) {
             __m256 d = half_scales(s, at, part, half), m = _mm256_setzero_ps();
             if (layout_has_min(s.form))
                 m = half_minima(s, at, part, half);
-#pragma GCC unroll 3
+#pragma GCC unroll 6
             for (uint32_t r = 0; r < s.rows; r++) {
                 __m256 p = _mm256_mul_ps(d, _mm256_set1_ps(a->scale[s.row + r]));
                 f[r][half] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[r][half]), p, f[r][half]);
@@ -285,15 +296,23 @@ INLINE void block_add(struct shape s, const struct panel_position *at,
     }
 }
 
+/* What a pass prefetches: a share of the next group, or the weights that follow, or nothing. */
+struct ahead {
+    bool shared;
+    bool whole;
+    struct product_spread spread;
+};
+
 /* Multiplies rows [s.row, s.row + s.rows) of the tile whose blocks begin at `first` with one panel
  * of a group. */
 INLINE void panel_run(struct shape s, const struct kernels_product *p, const uint8_t *group,
-                      size_t first, uint32_t panel, bool prefetch, float out[TILE_ROWS][GROUP_ROWS])
+                      size_t first, uint32_t panel, struct ahead ahead,
+                      float out[TILE_ROWS][GROUP_ROWS])
 {
     const size_t block_bytes = layout_block_bytes(s.form);
     struct panel_position at = {.block = group, .panel = panel};
-    __m256 f[ROWS][2];
-#pragma GCC unroll 3
+    __m256 f[TILE_ROWS][2];
+#pragma GCC unroll 6
     for (uint32_t r = 0; r < s.rows; r++)
         f[r][0] = f[r][1] = _mm256_setzero_ps();
     for (uint32_t b = 0; b < p->blocks; b++, at.block += block_bytes) {
@@ -304,41 +323,59 @@ INLINE void panel_run(struct shape s, const struct kernels_product *p, const uin
             at.block += layout_header_bytes(s.form);
         }
         at.quants = at.block + layout_vector_offset(panel, 0);
-        if (prefetch)
+        if (ahead.shared)
+            product_spread_step(&ahead.spread, (uint32_t)(block_bytes / 64));
+        else if (ahead.whole)
             for (size_t i = 0; i < block_bytes; i += 64)
                 v_prefetch(at.block + AHEAD_BYTES + i);
         block_add(s, &at, a, refined ? &p->second_planes[first + b] : NULL, f);
     }
-#pragma GCC unroll 3
+#pragma GCC unroll 6
     for (uint32_t r = 0; r < s.rows; r++) {
         _mm256_storeu_ps(out[s.row + r] + panel * PANEL_ROWS, f[r][0]);
         _mm256_storeu_ps(out[s.row + r] + panel * PANEL_ROWS + 8, f[r][1]);
     }
 }
 
+/* With few passes over a group, each prefetches its share of the next group: a product of 8 rows
+ * then takes 0.7 times as long (one Zen 3 core, weights in memory, which the hardware alone reads
+ * during the first two passes only). With many passes, that would be one line in some of the
+ * blocks, which is not worth the checks. */
+#define SPREAD_PASSES 64
+
 INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels_product *p,
-                     const uint8_t *group, size_t first, bool prefetch,
-                     float out[TILE_ROWS][GROUP_ROWS])
+                     const uint8_t *group, uint32_t row, float out[TILE_ROWS][GROUP_ROWS])
 {
-    const uint32_t some = rows < ROWS ? rows : ROWS;
-    for (uint32_t panel = 0; panel < 2; panel++) {
-        panel_run((struct shape){form, 0, some, p->codes, p->factor}, p, group, first, panel,
-                  prefetch && panel == 0, out);
-        if (rows > some)
-            panel_run((struct shape){form, some, rows - some, p->codes, p->factor}, p, group, first,
-                      panel, false, out);
+    const uint32_t some = rows <= ALONE_ROWS ? rows : FIRST_ROWS, passes = rows > some ? 4 : 2;
+    const uint32_t shares = passes * product_tiles(p);
+    uint32_t share = row / p->tile_rows * passes;
+    const size_t first = product_tile_first(p, row);
+    const bool whole = p->prefetch && row == 0;
+    struct ahead ahead = {.shared = p->prefetch_shares && shares <= SPREAD_PASSES &&
+                                    !(whole && rows == p->rows)};
+    for (uint32_t panel = 0; panel < 2; panel++, share += passes / 2) {
+        ahead.whole = whole && panel == 0;
+        ahead.spread = product_spread_begin(form, p, group, share, shares);
+        panel_run((struct shape){form, 0, some, p->codes, p->factor}, p, group, first, panel, ahead,
+                  out);
+        if (rows == some)
+            continue;
+        ahead.whole = false;
+        ahead.spread = product_spread_begin(form, p, group, share + 1, shares);
+        panel_run((struct shape){form, some, rows - some, p->codes, p->factor}, p, group, first,
+                  panel, ahead, out);
     }
 }
 
 #define TILE_CASE(form, n)                                                                         \
     case n:                                                                                        \
-        tile_run(form, n, p, group, first, prefetch, out);                                         \
+        tile_run(form, n, p, group, row, out);                                                     \
         break
 
 /* One function per form, with one tile for each number of rows. */
 #define GEMM_FORM(name, form)                                                                      \
-    static void gemm_##name(const struct kernels_product *p, const uint8_t *group, size_t first,   \
-                            uint32_t rows, bool prefetch, float out[TILE_ROWS][GROUP_ROWS])        \
+    static void gemm_##name(const struct kernels_product *p, const uint8_t *group, uint32_t row,   \
+                            uint32_t rows, float out[TILE_ROWS][GROUP_ROWS])                       \
     {                                                                                              \
         switch (rows) {                                                                            \
             TILE_CASE(form, 1);                                                                    \

@@ -198,13 +198,13 @@ INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels
     const __m512i codes = codes_load(form, p);
     const struct shape plain = {form, false, rows, false, codes, p->factor};
     const size_t block_bytes = layout_block_bytes(form);
-    const uint32_t tiles = (p->rows + p->tile_rows - 1) / p->tile_rows;
+    const uint32_t tiles = product_tiles(p);
     const bool shared = p->prefetch_shares && tiles > 1 && tiles <= SPREAD_TILES;
     const bool ahead = p->prefetch && row == 0, near = layout_is_bytes(form) && rows == 1;
     const uint8_t *block = p->weights + group * layout_group_bytes(form, p->blocks);
     const uint8_t *header = block;
-    struct spread spread = spread_begin(form, p, block, row / p->tile_rows, tiles);
-    const size_t first = (size_t)row / p->tile_rows * p->blocks;
+    struct product_spread spread = product_spread_begin(form, p, block, row / p->tile_rows, tiles);
+    const size_t first = product_tile_first(p, row);
     vec f[2][TILE_ROWS];
 #pragma GCC unroll 6
     for (uint32_t r = 0; r < rows; r++)
@@ -214,11 +214,9 @@ INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels
             header = block;
             block += layout_header_bytes(form);
         }
-        if (shared) {
-            spread.due += (uint32_t)(block_bytes / 64);
-            for (; spread.due >= spread.tiles; spread.due -= spread.tiles, spread.at += 64)
-                v_prefetch_l2(spread.at);
-        } else if (ahead) {
+        if (shared)
+            product_spread_step(&spread, (uint32_t)(block_bytes / 64));
+        else if (ahead) {
             const uint8_t *from = block_ahead(p, block);
 #pragma GCC unroll 20
             for (size_t i = 0; i < block_bytes; i += 64)
@@ -262,20 +260,18 @@ INLINE void group_unpack(enum kernels_form form, const struct kernels_product *p
 /* Multiplies an unpacked group with one tile. Each tile prefetches its share of the next group. */
 INLINE void unpacked_tile_run(enum kernels_form form, uint32_t rows,
                               const struct kernels_product *p, const struct unpacked *weights,
-                              struct spread spread, size_t block_lines, uint32_t group,
+                              struct product_spread spread, uint32_t block_lines, uint32_t group,
                               uint32_t row)
 {
     const struct shape plain = {form, true, rows, false, _mm512_setzero_si512(), 1};
-    const size_t first = (size_t)row / p->tile_rows * p->blocks;
+    const size_t first = product_tile_first(p, row);
     vec f[2][TILE_ROWS];
 #pragma GCC unroll 6
     for (uint32_t r = 0; r < rows; r++)
         f[0][r] = f[1][r] = v_zero();
     for (uint32_t b = 0; b < p->blocks; b++) {
         const uint8_t *block = (const uint8_t *)&weights[b];
-        spread.due += (uint32_t)block_lines;
-        for (; spread.due >= spread.tiles; spread.due -= spread.tiles, spread.at += 64)
-            v_prefetch_l2(spread.at);
+        product_spread_step(&spread, block_lines);
         block_multiply(plain, p, NULL, block, first + b, f);
     }
     tile_write(plain, p, group, row, f);
@@ -297,7 +293,7 @@ INLINE uint32_t tile_rows_at(const struct kernels_product *p, uint32_t row)
 
 #define UNPACKED(name, form)                                                                       \
     static void name(const struct kernels_product *p, const struct unpacked *weights,              \
-                     struct spread spread, size_t lines, uint32_t group, uint32_t row)             \
+                     struct product_spread spread, uint32_t lines, uint32_t group, uint32_t row)   \
     {                                                                                              \
         switch (tile_rows_at(p, row)) {                                                            \
             UNPACKED_CASE(form, 1);                                                                \
@@ -318,24 +314,24 @@ UNPACKED(unpacked_halves_min, FORM_TWO_SUPER)
 INLINE void groups_run_unpacked(enum kernels_form form, const struct kernels_product *p)
 {
     static void (*const kinds[FORM_QUANTISED_COUNT])(const struct kernels_product *,
-                                                     const struct unpacked *, struct spread, size_t,
-                                                     uint32_t, uint32_t) = {
+                                                     const struct unpacked *, struct product_spread,
+                                                     uint32_t, uint32_t, uint32_t) = {
         [FORM_BYTE_F16] = unpacked_plain,
         [FORM_NIBBLE_F16_MIN] = unpacked_min,
         [FORM_THREE_SUPER] = unpacked_halves,
         [FORM_TWO_SUPER] = unpacked_halves_min,
     };
-    const uint32_t tiles = (p->rows + p->tile_rows - 1) / p->tile_rows;
-    const size_t lines = p->prefetch_shares ? layout_block_bytes(form) / 64 : 0;
+    const uint32_t tiles = product_tiles(p);
+    const uint32_t lines = p->prefetch_shares ? layout_block_bytes(form) / 64 : 0;
     struct unpacked *weights =
         __builtin_alloca_with_align(p->blocks * sizeof(struct unpacked), 8 * 64);
     for (uint32_t group = 0; group < p->groups; group++) {
         const uint8_t *packed = p->weights + group * layout_group_bytes(form, p->blocks);
         group_unpack(form, p, group, weights);
         for (uint32_t row = 0; row < p->rows; row += p->tile_rows)
-            kinds[unpacked_form(form)](p, weights,
-                                       spread_begin(form, p, packed, row / p->tile_rows, tiles),
-                                       lines, group, row);
+            kinds[unpacked_form(form)](
+                p, weights, product_spread_begin(form, p, packed, row / p->tile_rows, tiles), lines,
+                group, row);
     }
 }
 

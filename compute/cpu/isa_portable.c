@@ -37,10 +37,10 @@ static float block_add(enum kernels_form form, const struct unpacked *w,
     return f;
 }
 
-static void tile_run(const struct kernels_product *p, const uint8_t *group, size_t first,
-                     uint32_t rows, bool prefetch, float out[TILE_ROWS][GROUP_ROWS])
+static void tile_run(const struct kernels_product *p, const uint8_t *group, uint32_t row,
+                     uint32_t rows, float out[TILE_ROWS][GROUP_ROWS])
 {
-    (void)prefetch;
+    const size_t first = product_tile_first(p, row);
     memset(out, 0, sizeof(float[TILE_ROWS][GROUP_ROWS]));
     for (uint32_t b = 0; b < p->blocks; b++) {
         for (uint32_t n = 0; n < GROUP_ROWS; n++) {

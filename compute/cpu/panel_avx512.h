@@ -136,22 +136,6 @@ INLINE void result_write(const struct kernels_product *p, uint32_t output, uint3
     _mm512_mask_storeu_ps(y + output, mask, f);
 }
 
-/* The share of the next group that a tile prefetches, line by line. */
-struct spread {
-    const uint8_t *at;
-    uint32_t due; /* lines × tiles. */
-    uint32_t tiles;
-};
-
-INLINE struct spread spread_begin(enum kernels_form form, const struct kernels_product *p,
-                                  const uint8_t *group, uint32_t tile, uint32_t tiles)
-{
-    const size_t bytes = layout_group_bytes(form, p->blocks);
-    const uintptr_t next = (uintptr_t)group + bytes;
-    const uint8_t *from = (const uint8_t *)(next < p->ahead_end ? next : next + p->ahead_jump);
-    return (struct spread){from + bytes * tile / tiles / 64 * 64, 0, tiles};
-}
-
 /* Returns the product's codes plus 128, in each 128 bits. */
 INLINE __m512i codes_load(enum kernels_form form, const struct kernels_product *p)
 {

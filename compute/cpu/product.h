@@ -12,16 +12,56 @@
 
 #include <string.h>
 
-/* Multiplies a tile of `rows` ≤ TILE_ROWS rows with one group: out[r][n] is the result of row r of
- * the tile and row n of the group. The tile's blocks begin at index `first` in p->tiles and
- * p->second_planes. `prefetch` true: the function may prefetch the weights that follow. */
-typedef void (*product_tile)(const struct kernels_product *p, const uint8_t *group, size_t first,
-                             uint32_t rows, bool prefetch, float out[TILE_ROWS][GROUP_ROWS]);
+/* Multiplies the tile of `rows` ≤ TILE_ROWS rows that begins at row `row` of x with one group:
+ * out[r][n] is the result of row r of the tile and row n of the group. */
+typedef void (*product_tile)(const struct kernels_product *p, const uint8_t *group, uint32_t row,
+                             uint32_t rows, float out[TILE_ROWS][GROUP_ROWS]);
 
 /* Returns the bytes of one group of the product's weights. */
 static inline size_t product_group_bytes(const struct kernels_product *p)
 {
     return layout_group_bytes(p->form, p->blocks);
+}
+
+/* Returns the number of tiles of the product. */
+static inline uint32_t product_tiles(const struct kernels_product *p)
+{
+    return (p->rows + p->tile_rows - 1) / p->tile_rows;
+}
+
+/* Returns the index in p->tiles and p->second_planes of the first block of the tile that begins at
+ * row `row`. */
+static inline size_t product_tile_first(const struct kernels_product *p, uint32_t row)
+{
+    return (size_t)row / p->tile_rows * p->blocks;
+}
+
+/* The share of the next group that one of several passes over a group prefetches, line by line. So
+ * memory is busy during all passes, not only during the first. */
+struct product_spread {
+    const uint8_t *at;
+    uint32_t due; /* lines × shares. */
+    uint32_t shares;
+};
+
+/* Begins share number `share` of `shares`. `form` = p->form; `group` points into p->weights. */
+static inline __attribute__((always_inline)) struct product_spread
+product_spread_begin(enum kernels_form form, const struct kernels_product *p, const uint8_t *group,
+                     uint32_t share, uint32_t shares)
+{
+    const size_t bytes = layout_group_bytes(form, p->blocks);
+    const uintptr_t next = (uintptr_t)group + bytes;
+    const uint8_t *from = (const uint8_t *)(next < p->ahead_end ? next : next + p->ahead_jump);
+    return (struct product_spread){from + bytes * share / shares / 64 * 64, 0, shares};
+}
+
+/* Prefetches the part of the share that belongs to `lines` of the group, into the L2 cache. */
+static inline __attribute__((always_inline)) void product_spread_step(struct product_spread *spread,
+                                                                      uint32_t lines)
+{
+    spread->due += lines;
+    for (; spread->due >= spread->shares; spread->due -= spread->shares, spread->at += 64)
+        __builtin_prefetch(spread->at, 0, 2);
 }
 
 /* Returns the second plane that belongs to p->tiles[i]; NULL = the activations are not refined. */
@@ -77,8 +117,7 @@ static inline void product_run(const struct kernels_product *p, product_tile til
         const uint8_t *group = p->weights + g * product_group_bytes(p);
         for (uint32_t row = 0; row < p->rows; row += p->tile_rows) {
             uint32_t rows = p->rows - row < p->tile_rows ? p->rows - row : p->tile_rows;
-            size_t first = (size_t)row / p->tile_rows * p->blocks;
-            tile_run(p, group, first, rows, p->prefetch && row == 0, out);
+            tile_run(p, group, row, rows, out);
             product_write(p, g, row, rows, out);
         }
     }
