@@ -12,6 +12,11 @@
 
 #define ENTRIES_MAX 4096
 
+/* Most work (grammar.h) of a mask in a batch whose masks have already taken BATCH_WORK_MAX. The
+ * first mask of an ordinary constraint takes less than half of BATCH_LATE_WORK. */
+#define BATCH_WORK_MAX  (1u << 28)
+#define BATCH_LATE_WORK (1u << 21)
+
 struct constraint { /* A constraint in the cache. */
     struct constraint *next;
     char *text;
@@ -35,6 +40,7 @@ struct grammar_cache {
     struct constraint *constraints; /* The loop thread's; the thread gets one at a time. */
     uint32_t count;
     uint64_t uses;
+    uint64_t batch_work; /* Work of the masks since grammar_cache_batch_begin. */
     pthread_t thread;
     pthread_mutex_t mutex; /* Guards `done` of all constraints, `waiting` and `stop`. */
     pthread_cond_t changed;
@@ -248,6 +254,12 @@ int grammar_cache_fd(const struct grammar_cache *cache)
     return cache->fd;
 }
 
+void grammar_cache_batch_begin(struct grammar_cache *cache)
+{
+    if (cache != NULL)
+        cache->batch_work = 0;
+}
+
 bool grammar_cache_ended(struct grammar_cache *cache)
 {
     uint64_t count;
@@ -406,12 +418,31 @@ void grammar_answer_draft_drop(struct grammar_answer *a)
     a->draft_count = 0;
 }
 
+/* Bounds the work of the answer's next call in this batch. Requires that the run is open. Returns
+ * the work of the constraint so far, for batch_work_end. */
+static uint64_t batch_work_begin(struct grammar_answer *a)
+{
+    struct grammar *g = a->constraint->grammar;
+    grammar_mask_work_bound(g, a->cache->batch_work < BATCH_WORK_MAX ? GRAMMAR_WORK_MASK_MAX
+                                                                     : BATCH_LATE_WORK);
+    return grammar_work(g);
+}
+
+static void batch_work_end(struct grammar_answer *a, uint64_t before)
+{
+    a->cache->batch_work += grammar_work(a->constraint->grammar) - before;
+}
+
 enum grammar_forced grammar_answer_forced(struct grammar_answer *a, uint32_t *token_out)
 {
     enum grammar_forced forced = GRAMMAR_FORCED_NONE;
     struct error error;
-    if (!answer_ready(a) || grammar_run_forced(latest_run(a), &forced, token_out, &error) != ST_OK)
+    if (!answer_ready(a))
         return GRAMMAR_FORCED_NONE;
+    const uint64_t before = batch_work_begin(a);
+    if (grammar_run_forced(latest_run(a), &forced, token_out, &error) != ST_OK)
+        forced = GRAMMAR_FORCED_NONE;
+    batch_work_end(a, before);
     return forced;
 }
 
@@ -457,6 +488,7 @@ enum status grammar_answer_mask(struct grammar_answer *a, const uint32_t *end_to
         return a->status;
     }
     const uint32_t vocabulary = grammar_vocabulary_count(a->cache->vocabulary);
+    const uint64_t before = batch_work_begin(a);
     struct grammar_run *run = latest_run(a);
     enum status status = ST_OK;
     if (a->masks[at] == NULL)
@@ -465,6 +497,7 @@ enum status grammar_answer_mask(struct grammar_answer *a, const uint32_t *end_to
         status = error_set(error, ST_NO_MEMORY, "the constraint: out of memory");
     if (status == ST_OK)
         status = mask_write(run, vocabulary, a->masks[at], error);
+    batch_work_end(a, before);
     if (status == ST_OK && !mask_complete(run, vocabulary, end_tokens, end_count, a->masks[at]))
         status = error_set(error, ST_UNSUPPORTED,
                            "no token of the model continues or ends the constrained text");

@@ -37,6 +37,9 @@ bool grammar_cache_prepare(struct grammar_cache *cache, const char *text, uint32
 /* Returns a descriptor that is readable from the end of a compilation until grammar_cache_ended
  * returns true. The cache owns the descriptor. */
 int grammar_cache_fd(const struct grammar_cache *cache);
+/* Tells the cache that a batch begins: the functions below bound the work for all masks of a batch
+ * together. cache NULL is fine. */
+void grammar_cache_batch_begin(struct grammar_cache *cache);
 /* Returns true if compilations have ended since the previous call. cache NULL is fine. */
 bool grammar_cache_ended(struct grammar_cache *cache);
 
