@@ -17,6 +17,12 @@
 #define BATCH_WORK_MAX  (1u << 28)
 #define BATCH_LATE_WORK (1u << 21)
 
+/* A constraint is large if it has more bytes than LARGE_BYTES when it is compiled. All large
+ * constraints in use together leave a quarter of the cache to others, so that a client with large
+ * constraints cannot keep ordinary constraints of other clients out. */
+#define LARGE_BYTES     (1u << 20)
+#define LARGE_BYTES_MAX (GRAMMAR_CACHE_BYTES / 4 * 3)
+
 struct constraint { /* A constraint in the cache. */
     struct constraint *next;
     char *text;
@@ -27,6 +33,7 @@ struct constraint { /* A constraint in the cache. */
     enum status status;
     struct error error;
     struct grammar *grammar;
+    size_t compiled_bytes; /* Memory of the grammar before its first use. */
 };
 
 struct grammar_cache {
@@ -75,6 +82,8 @@ static void constraint_compile(struct grammar_cache *cache, struct constraint *c
         c->status = grammar_open(c->text, c->bytes, cache->vocabulary, &c->grammar, &c->error);
     else
         c->error = cache->vocabulary_error;
+    if (c->status == ST_OK)
+        c->compiled_bytes = grammar_bytes(c->grammar);
 }
 
 static void *compile_main(void *self)
@@ -174,23 +183,38 @@ static bool is_done(struct grammar_cache *cache, const struct constraint *c)
     return done;
 }
 
+/* Frees what the constraints have learnt since they were compiled. */
+static void constraints_shrink(struct grammar_cache *cache)
+{
+    for (struct constraint *c = cache->constraints; c != NULL; c = c->next)
+        if (is_done(cache, c) && c->grammar != NULL)
+            (void)grammar_shrink(c->grammar);
+}
+
 /* Frees constraints without users, those first that were not used for the longest time, until the
- * bounds are kept. Returns false if the others exceed GRAMMAR_CACHE_BYTES. */
+ * bounds are kept; then, if that suffices, what the others have learnt. Returns false if the others
+ * exceed GRAMMAR_CACHE_BYTES. */
 static bool make_room(struct grammar_cache *cache)
 {
     for (;;) {
         struct constraint **oldest = NULL;
-        size_t bytes = 0;
+        size_t bytes = 0, learnt = 0;
         for (struct constraint **at = &cache->constraints; *at != NULL; at = &(*at)->next) {
             struct constraint *c = *at;
             if (!is_done(cache, c))
                 continue;
-            bytes += c->bytes + (c->grammar != NULL ? grammar_bytes(c->grammar) : 0);
+            const size_t now = c->grammar != NULL ? grammar_bytes(c->grammar) : 0;
+            bytes += c->bytes + now;
+            learnt += now > c->compiled_bytes ? now - c->compiled_bytes : 0;
             if (c->users == 0 && (oldest == NULL || c->used_at < (*oldest)->used_at))
                 oldest = at;
         }
         if (bytes <= GRAMMAR_CACHE_BYTES && cache->count < ENTRIES_MAX)
             return true;
+        if (oldest == NULL && cache->count < ENTRIES_MAX && bytes - learnt <= GRAMMAR_CACHE_BYTES) {
+            constraints_shrink(cache);
+            return true;
+        }
         if (oldest == NULL)
             return false;
         struct constraint *c = *oldest;
@@ -274,6 +298,19 @@ bool grammar_cache_ended(struct grammar_cache *cache)
 
 /* ---- answers ---- */
 
+/* Returns false if the constraint is large, no answer uses it, and the large constraints in use
+ * leave no room for it. */
+static bool may_use(struct grammar_cache *cache, const struct constraint *wanted)
+{
+    size_t bytes = 0;
+    if (wanted->users > 0 || !is_done(cache, wanted) || wanted->compiled_bytes <= LARGE_BYTES)
+        return true;
+    for (const struct constraint *c = cache->constraints; c != NULL; c = c->next)
+        if (c->users > 0 && is_done(cache, c) && c->compiled_bytes > LARGE_BYTES)
+            bytes += c->compiled_bytes;
+    return bytes + wanted->compiled_bytes <= LARGE_BYTES_MAX;
+}
+
 enum status grammar_answer_open(struct grammar_cache *cache, const char *text, uint32_t bytes,
                                 const uint32_t *tokens, uint32_t token_count,
                                 struct grammar_answer **out)
@@ -292,6 +329,8 @@ enum status grammar_answer_open(struct grammar_cache *cache, const char *text, u
         memcpy(a->tokens, tokens, token_count * sizeof(*tokens));
     a->token_count = token_count;
     a->constraint = cache != NULL ? constraint_find(cache, text, bytes) : NULL;
+    if (a->constraint != NULL && !may_use(cache, a->constraint))
+        a->constraint = NULL;
     if (a->constraint != NULL)
         a->constraint->users++;
     else if (cache == NULL)

@@ -247,6 +247,11 @@ bool grammar_compact(struct grammar *g, uint32_t *extra, bool drop_masks)
     return good;
 }
 
+bool grammar_shrink(struct grammar *g)
+{
+    return grammar_compact(g, NULL, true);
+}
+
 /* ---- runs ---- */
 
 enum status grammar_run_open(struct grammar *g, struct grammar_run **out, struct error *error)

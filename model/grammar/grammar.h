@@ -80,6 +80,9 @@ enum status grammar_open(const char *text, size_t bytes,
 /* Frees the grammar. NULL is fine. Requires that all its runs are closed. */
 void grammar_close(struct grammar *g);
 size_t grammar_bytes(const struct grammar *g); /* Returns the bytes that the grammar uses now. */
+/* Frees the states and masks that no run needs now; they are computed again when they are needed.
+ * Returns false, and frees only the masks, if there is no memory. */
+bool grammar_shrink(struct grammar *g);
 
 /* The work of following a constraint is bounded, because machines do it between the batches of all
  * answers. A unit of work takes about 4 ns; what is bounded are units, because times vary. A
