@@ -324,6 +324,7 @@ static struct machine_batch *batch_next(struct machine *m, uint32_t path)
     struct machine_batch *batch = &m->batches[m->next_batch.index];
     const int64_t filled_from_us = clock_now_us(m->options.clock);
     batch->items = m->next_batch;
+    grammar_cache_batch_begin(m->grammars);
     batch_fill(m, batch);
     batch->started_us = clock_now_us(m->options.clock);
     batch->fill_us = (uint64_t)(batch->started_us - filled_from_us);

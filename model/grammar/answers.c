@@ -12,6 +12,17 @@
 
 #define ENTRIES_MAX 4096
 
+/* Most work (grammar.h) of a mask in a batch whose masks have already taken BATCH_WORK_MAX. The
+ * first mask of an ordinary constraint takes less than half of BATCH_LATE_WORK. */
+#define BATCH_WORK_MAX  (1u << 28)
+#define BATCH_LATE_WORK (1u << 21)
+
+/* A constraint is large if it has more bytes than LARGE_BYTES when it is compiled. All large
+ * constraints in use together leave a quarter of the cache to others, so that a client with large
+ * constraints cannot keep ordinary constraints of other clients out. */
+#define LARGE_BYTES     (1u << 20)
+#define LARGE_BYTES_MAX (GRAMMAR_CACHE_BYTES / 4 * 3)
+
 struct constraint { /* A constraint in the cache. */
     struct constraint *next;
     char *text;
@@ -22,6 +33,7 @@ struct constraint { /* A constraint in the cache. */
     enum status status;
     struct error error;
     struct grammar *grammar;
+    size_t compiled_bytes; /* Memory of the grammar before its first use. */
 };
 
 struct grammar_cache {
@@ -35,6 +47,7 @@ struct grammar_cache {
     struct constraint *constraints; /* The loop thread's; the thread gets one at a time. */
     uint32_t count;
     uint64_t uses;
+    uint64_t batch_work; /* Work of the masks since grammar_cache_batch_begin. */
     pthread_t thread;
     pthread_mutex_t mutex; /* Guards `done` of all constraints, `waiting` and `stop`. */
     pthread_cond_t changed;
@@ -69,6 +82,8 @@ static void constraint_compile(struct grammar_cache *cache, struct constraint *c
         c->status = grammar_open(c->text, c->bytes, cache->vocabulary, &c->grammar, &c->error);
     else
         c->error = cache->vocabulary_error;
+    if (c->status == ST_OK)
+        c->compiled_bytes = grammar_bytes(c->grammar);
 }
 
 static void *compile_main(void *self)
@@ -168,23 +183,38 @@ static bool is_done(struct grammar_cache *cache, const struct constraint *c)
     return done;
 }
 
+/* Frees what the constraints have learnt since they were compiled. */
+static void constraints_shrink(struct grammar_cache *cache)
+{
+    for (struct constraint *c = cache->constraints; c != NULL; c = c->next)
+        if (is_done(cache, c) && c->grammar != NULL)
+            (void)grammar_shrink(c->grammar);
+}
+
 /* Frees constraints without users, those first that were not used for the longest time, until the
- * bounds are kept. Returns false if the others exceed GRAMMAR_CACHE_BYTES. */
+ * bounds are kept; then, if that suffices, what the others have learnt. Returns false if the others
+ * exceed GRAMMAR_CACHE_BYTES. */
 static bool make_room(struct grammar_cache *cache)
 {
     for (;;) {
         struct constraint **oldest = NULL;
-        size_t bytes = 0;
+        size_t bytes = 0, learnt = 0;
         for (struct constraint **at = &cache->constraints; *at != NULL; at = &(*at)->next) {
             struct constraint *c = *at;
             if (!is_done(cache, c))
                 continue;
-            bytes += c->bytes + (c->grammar != NULL ? grammar_bytes(c->grammar) : 0);
+            const size_t now = c->grammar != NULL ? grammar_bytes(c->grammar) : 0;
+            bytes += c->bytes + now;
+            learnt += now > c->compiled_bytes ? now - c->compiled_bytes : 0;
             if (c->users == 0 && (oldest == NULL || c->used_at < (*oldest)->used_at))
                 oldest = at;
         }
         if (bytes <= GRAMMAR_CACHE_BYTES && cache->count < ENTRIES_MAX)
             return true;
+        if (oldest == NULL && cache->count < ENTRIES_MAX && bytes - learnt <= GRAMMAR_CACHE_BYTES) {
+            constraints_shrink(cache);
+            return true;
+        }
         if (oldest == NULL)
             return false;
         struct constraint *c = *oldest;
@@ -248,6 +278,12 @@ int grammar_cache_fd(const struct grammar_cache *cache)
     return cache->fd;
 }
 
+void grammar_cache_batch_begin(struct grammar_cache *cache)
+{
+    if (cache != NULL)
+        cache->batch_work = 0;
+}
+
 bool grammar_cache_ended(struct grammar_cache *cache)
 {
     uint64_t count;
@@ -261,6 +297,19 @@ bool grammar_cache_ended(struct grammar_cache *cache)
 }
 
 /* ---- answers ---- */
+
+/* Returns false if the constraint is large, no answer uses it, and the large constraints in use
+ * leave no room for it. */
+static bool may_use(struct grammar_cache *cache, const struct constraint *wanted)
+{
+    size_t bytes = 0;
+    if (wanted->users > 0 || !is_done(cache, wanted) || wanted->compiled_bytes <= LARGE_BYTES)
+        return true;
+    for (const struct constraint *c = cache->constraints; c != NULL; c = c->next)
+        if (c->users > 0 && is_done(cache, c) && c->compiled_bytes > LARGE_BYTES)
+            bytes += c->compiled_bytes;
+    return bytes + wanted->compiled_bytes <= LARGE_BYTES_MAX;
+}
 
 enum status grammar_answer_open(struct grammar_cache *cache, const char *text, uint32_t bytes,
                                 const uint32_t *tokens, uint32_t token_count,
@@ -280,6 +329,8 @@ enum status grammar_answer_open(struct grammar_cache *cache, const char *text, u
         memcpy(a->tokens, tokens, token_count * sizeof(*tokens));
     a->token_count = token_count;
     a->constraint = cache != NULL ? constraint_find(cache, text, bytes) : NULL;
+    if (a->constraint != NULL && !may_use(cache, a->constraint))
+        a->constraint = NULL;
     if (a->constraint != NULL)
         a->constraint->users++;
     else if (cache == NULL)
@@ -406,12 +457,31 @@ void grammar_answer_draft_drop(struct grammar_answer *a)
     a->draft_count = 0;
 }
 
+/* Bounds the work of the answer's next call in this batch. Requires that the run is open. Returns
+ * the work of the constraint so far, for batch_work_end. */
+static uint64_t batch_work_begin(struct grammar_answer *a)
+{
+    struct grammar *g = a->constraint->grammar;
+    grammar_mask_work_bound(g, a->cache->batch_work < BATCH_WORK_MAX ? GRAMMAR_WORK_MASK_MAX
+                                                                     : BATCH_LATE_WORK);
+    return grammar_work(g);
+}
+
+static void batch_work_end(struct grammar_answer *a, uint64_t before)
+{
+    a->cache->batch_work += grammar_work(a->constraint->grammar) - before;
+}
+
 enum grammar_forced grammar_answer_forced(struct grammar_answer *a, uint32_t *token_out)
 {
     enum grammar_forced forced = GRAMMAR_FORCED_NONE;
     struct error error;
-    if (!answer_ready(a) || grammar_run_forced(latest_run(a), &forced, token_out, &error) != ST_OK)
+    if (!answer_ready(a))
         return GRAMMAR_FORCED_NONE;
+    const uint64_t before = batch_work_begin(a);
+    if (grammar_run_forced(latest_run(a), &forced, token_out, &error) != ST_OK)
+        forced = GRAMMAR_FORCED_NONE;
+    batch_work_end(a, before);
     return forced;
 }
 
@@ -457,6 +527,7 @@ enum status grammar_answer_mask(struct grammar_answer *a, const uint32_t *end_to
         return a->status;
     }
     const uint32_t vocabulary = grammar_vocabulary_count(a->cache->vocabulary);
+    const uint64_t before = batch_work_begin(a);
     struct grammar_run *run = latest_run(a);
     enum status status = ST_OK;
     if (a->masks[at] == NULL)
@@ -465,6 +536,7 @@ enum status grammar_answer_mask(struct grammar_answer *a, const uint32_t *end_to
         status = error_set(error, ST_NO_MEMORY, "the constraint: out of memory");
     if (status == ST_OK)
         status = mask_write(run, vocabulary, a->masks[at], error);
+    batch_work_end(a, before);
     if (status == ST_OK && !mask_complete(run, vocabulary, end_tokens, end_count, a->masks[at]))
         status = error_set(error, ST_UNSUPPORTED,
                            "no token of the model continues or ends the constrained text");

@@ -11,7 +11,9 @@
 
 /* Memory of compiled constraints above which the cache takes no new constraint. The cache has at
  * most 4096 constraints. To make room, the cache frees constraints that no open answer uses, the
- * least recently used first. Constraints in use may grow beyond the limit. */
+ * least recently used first, and then the states that constraints in use can compute again.
+ * Constraints in use may grow beyond the limit. Large constraints in use (more than 1 MiB) have at
+ * most three quarters of the limit together. */
 #define GRAMMAR_CACHE_BYTES (256u << 20)
 
 struct grammar_cache;
@@ -37,6 +39,9 @@ bool grammar_cache_prepare(struct grammar_cache *cache, const char *text, uint32
 /* Returns a descriptor that is readable from the end of a compilation until grammar_cache_ended
  * returns true. The cache owns the descriptor. */
 int grammar_cache_fd(const struct grammar_cache *cache);
+/* Tells the cache that a batch begins: the functions below bound the work for all masks of a batch
+ * together. cache NULL is fine. */
+void grammar_cache_batch_begin(struct grammar_cache *cache);
 /* Returns true if compilations have ended since the previous call. cache NULL is fine. */
 bool grammar_cache_ended(struct grammar_cache *cache);
 
@@ -44,8 +49,9 @@ struct grammar_answer;
 
 /* Opens an answer of the constraint `text` (`bytes` bytes). Call it after grammar_cache_prepare.
  * `tokens` are the tokens that a resumed answer already has, and are copied; token_count 0 = none.
- * The cache keeps the constraint until the answer is closed. If cache is NULL or does not have the
- * constraint, the answer opens, but grammar_answer_mask fails. Returns ST_NO_MEMORY on failure. */
+ * The cache keeps the constraint until the answer is closed. If cache is NULL, does not have the
+ * constraint or has no room for its use, the answer opens, but grammar_answer_mask fails. Returns
+ * ST_NO_MEMORY on failure. */
 enum status grammar_answer_open(struct grammar_cache *cache, const char *text, uint32_t bytes,
                                 const uint32_t *tokens, uint32_t token_count,
                                 struct grammar_answer **out);

@@ -7,14 +7,20 @@
 #include <string.h>
 
 #define STEPPER_BYTES_MAX (16u << 20)
-#define FORCED_BYTES_MAX  64 /* Bytes that grammar_run_forced reads ahead. */
-#define SHAPE_FRAMES      2  /* Innermost open calls that a shape depends on. */
-#define SHAPE_BYTES_MAX   32 /* Bytes that may follow where the text is not free. */
+/* Units of work that each addition to an answer adds. A machine that takes an answer over adds all
+ * its tokens at once. */
+#define ADD_WORK         (1u << 15)
+#define FORCED_BYTES_MAX 64 /* Bytes that grammar_run_forced reads ahead. */
+#define SHAPE_FRAMES     2  /* Innermost open calls that a shape depends on. */
+#define SHAPE_BYTES_MAX  32 /* Bytes that may follow where the text is not free. */
 
 enum status grammar_stepper_error(uint32_t state, struct error *error)
 {
     if (state == STEPPER_NO_MEMORY)
         return error_set(error, ST_NO_MEMORY, "the constraint: out of memory");
+    if (state == STEPPER_COSTLY)
+        return error_set(error, ST_TOO_LARGE,
+                         "the constraint takes too much time for each token: make it simpler");
     if (state == STEPPER_AMBIGUOUS)
         return error_set(error, ST_TOO_LARGE,
                          "the constraint is too ambiguous: a text can be read in more than %d ways",
@@ -152,6 +158,8 @@ enum status grammar_open(const char *text, size_t bytes,
         return status;
     }
     g->vocabulary = vocabulary;
+    g->work_saved = GRAMMAR_WORK_SAVED_MAX;
+    g->mask_work_max = GRAMMAR_WORK_MASK_MAX;
     bool good = stepper_open(&g->stepper, &g->automaton, STEPPER_BYTES_MAX);
     g->places = malloc(2 * STEPPER_PLACES_MAX * sizeof(struct place));
     good = good && g->places != NULL;
@@ -192,6 +200,31 @@ size_t grammar_bytes(const struct grammar *g)
     return bytes;
 }
 
+void grammar_mask_work_bound(struct grammar *g, uint64_t work_max)
+{
+    g->mask_work_max = work_max;
+}
+
+uint64_t grammar_work(const struct grammar *g)
+{
+    return g->stepper.work;
+}
+
+void grammar_work_begin(struct grammar *g, uint64_t income, uint64_t most)
+{
+    g->work_saved += income;
+    if (g->work_saved > GRAMMAR_WORK_SAVED_MAX)
+        g->work_saved = GRAMMAR_WORK_SAVED_MAX;
+    g->work_begun = g->stepper.work;
+    g->stepper.work_max = g->stepper.work + (g->work_saved < most ? g->work_saved : most);
+}
+
+void grammar_work_end(struct grammar *g)
+{
+    const uint64_t used = g->stepper.work - g->work_begun;
+    g->work_saved -= used < g->work_saved ? used : g->work_saved;
+}
+
 bool grammar_compact(struct grammar *g, uint32_t *extra, bool drop_masks)
 {
     uint32_t count = extra != NULL;
@@ -214,6 +247,11 @@ bool grammar_compact(struct grammar *g, uint32_t *extra, bool drop_masks)
     return good;
 }
 
+bool grammar_shrink(struct grammar *g)
+{
+    return grammar_compact(g, NULL, true);
+}
+
 /* ---- runs ---- */
 
 enum status grammar_run_open(struct grammar *g, struct grammar_run **out, struct error *error)
@@ -222,11 +260,13 @@ enum status grammar_run_open(struct grammar *g, struct grammar_run **out, struct
     if (run == NULL)
         return error_set(error, ST_NO_MEMORY, "the constraint: out of memory");
     run->grammar = g;
+    grammar_work_begin(g, ADD_WORK, GRAMMAR_WORK_MASK_MAX);
     run->state = stepper_start(&g->stepper);
     for (int attempt = 0; attempt < 2 && run->state == STEPPER_FULL; attempt++) {
         run->state =
             grammar_compact(g, NULL, attempt > 0) ? stepper_start(&g->stepper) : STEPPER_NO_MEMORY;
     }
+    grammar_work_end(g);
     if (STEPPER_FAILED(run->state)) {
         enum status status = grammar_stepper_error(run->state, error);
         free(run);
@@ -267,16 +307,22 @@ static uint32_t step(struct grammar *g, uint32_t *state, uint8_t byte)
 enum status grammar_run_bytes(struct grammar_run *run, const char *bytes, size_t count,
                               struct error *error)
 {
-    uint32_t state = run->state;
-    for (size_t i = 0; i < count; i++) {
-        uint32_t next = step(run->grammar, &state, (uint8_t)bytes[i]);
-        if (STEPPER_FAILED(next))
-            return grammar_stepper_error(next, error);
-        if (next == STEPPER_DEAD)
-            return error_set(error, ST_INVALID, "the constraint does not allow byte %zu (0x%02x)",
-                             i, (unsigned)(uint8_t)bytes[i]);
+    uint32_t state = run->state, next = state;
+    size_t i = 0;
+    grammar_work_begin(run->grammar, ADD_WORK, GRAMMAR_WORK_MASK_MAX);
+    while (i < count) {
+        next = step(run->grammar, &state, (uint8_t)bytes[i]);
+        if (STEPPER_FAILED(next) || next == STEPPER_DEAD)
+            break;
         state = next;
+        i++;
     }
+    grammar_work_end(run->grammar);
+    if (i < count && next != STEPPER_DEAD)
+        return grammar_stepper_error(next, error);
+    if (i < count)
+        return error_set(error, ST_INVALID, "the constraint does not allow byte %zu (0x%02x)", i,
+                         (unsigned)(uint8_t)bytes[i]);
     run->state = state;
     return ST_OK;
 }
@@ -339,7 +385,9 @@ enum status grammar_run_forced(struct grammar_run *run, enum grammar_forced *for
     const struct grammar_vocabulary *v = run->grammar->vocabulary;
     char text[FORCED_BYTES_MAX];
     uint32_t bytes, token, after, used = 0;
+    grammar_work_begin(run->grammar, 0, run->grammar->mask_work_max);
     const uint32_t failed = forced_text(run->grammar, run->state, text, &bytes);
+    grammar_work_end(run->grammar);
     if (failed != 0)
         return grammar_stepper_error(failed, error);
     *forced_out = GRAMMAR_FORCED_NONE;
@@ -366,8 +414,10 @@ uint32_t grammar_run_shape(struct grammar_run *run)
     const struct stepper *m = &run->grammar->stepper;
     uint32_t at = run->state, sum = 0, bytes;
     uint8_t byte;
-    if (next_bytes(run->grammar, &at, SHAPE_BYTES_MAX + 1, &bytes, &byte) != 0 ||
-        bytes > SHAPE_BYTES_MAX)
+    grammar_work_begin(run->grammar, 0, run->grammar->mask_work_max);
+    const uint32_t failed = next_bytes(run->grammar, &at, SHAPE_BYTES_MAX + 1, &bytes, &byte);
+    grammar_work_end(run->grammar);
+    if (failed != 0 || bytes > SHAPE_BYTES_MAX)
         return 0;
     const struct stepper_state *state = &m->states[run->state];
     for (uint32_t i = 0; i < state->count; i++) { /* In any order. */

@@ -80,6 +80,22 @@ enum status grammar_open(const char *text, size_t bytes,
 /* Frees the grammar. NULL is fine. Requires that all its runs are closed. */
 void grammar_close(struct grammar *g);
 size_t grammar_bytes(const struct grammar *g); /* Returns the bytes that the grammar uses now. */
+/* Frees the states and masks that no run needs now; they are computed again when they are needed.
+ * Returns false, and frees only the masks, if there is no memory. */
+bool grammar_shrink(struct grammar *g);
+
+/* The work of following a constraint is bounded, because machines do it between the batches of all
+ * answers. A unit of work takes about 4 ns; what is bounded are units, because times vary. A
+ * constraint begins with GRAMMAR_WORK_SAVED_MAX saved units, which its runs use up. Each mask adds
+ * GRAMMAR_WORK_TOKEN, but no more than GRAMMAR_WORK_SAVED_MAX units are ever saved. */
+#define GRAMMAR_WORK_SAVED_MAX (1u << 26)
+#define GRAMMAR_WORK_TOKEN     (1u << 19)
+#define GRAMMAR_WORK_MASK_MAX  (1u << 25) /* Most units of one mask, however many are saved. */
+
+/* Bounds the work of the next masks: 0 to GRAMMAR_WORK_MASK_MAX, which a new grammar has. */
+void grammar_mask_work_bound(struct grammar *g, uint64_t work_max);
+/* Returns the work of all runs of the grammar since it was opened. */
+uint64_t grammar_work(const struct grammar *g);
 
 /* ---- an answer that follows a constraint ---- */
 
@@ -90,8 +106,8 @@ enum status grammar_run_open(struct grammar *g, struct grammar_run **out, struct
 void grammar_run_close(struct grammar_run *run); /* NULL is fine. */
 
 /* Adds `count` bytes to the answer. Returns ST_INVALID if the constraint does not allow the bytes;
- * ST_TOO_LARGE if the answer can be read in too many ways or needs too much memory; ST_NO_MEMORY.
- * After an error the answer is as it was before the call. */
+ * ST_TOO_LARGE if the answer can be read in too many ways, or needs too much memory or work;
+ * ST_NO_MEMORY. After an error the answer is as it was before the call. */
 enum status grammar_run_bytes(struct grammar_run *run, const char *bytes, size_t count,
                               struct error *error);
 /* Adds the bytes of token `id`, as grammar_run_bytes does. Returns ST_INVALID also if the grammar's

@@ -77,7 +77,10 @@ struct grammar {
     uint32_t *bits;
     uint32_t *branches;
     uint32_t branch_count, branch_capacity;
-    struct place *places; /* [2 * STEPPER_PLACES_MAX] */
+    struct place *places;   /* [2 * STEPPER_PLACES_MAX] */
+    uint64_t work_saved;    /* Work that the runs may still do, besides what their tokens add. */
+    uint64_t work_begun;    /* The stepper's work at grammar_work_begin. */
+    uint64_t mask_work_max; /* Most work of a mask; see grammar_mask_work_bound. */
 };
 
 /* Makes room in the stepper: forgets all states except the states of runs and mask entries, and
@@ -85,6 +88,11 @@ struct grammar {
  * before. Returns false if there is no memory. */
 bool grammar_compact(struct grammar *g, uint32_t *extra, bool drop_masks);
 void mask_entries_drop(struct grammar *g); /* Frees all mask entries. */
+/* Every function that computes states does so between these two calls. grammar_work_begin adds
+ * `income` to the work that the constraint has saved, and allows the stepper the saved work, but at
+ * most `most`. grammar_work_end takes what was used from the saved work. */
+void grammar_work_begin(struct grammar *g, uint64_t income, uint64_t most);
+void grammar_work_end(struct grammar *g);
 /* Returns the status for a failure of the stepper, and writes the error's text. `state` is a number
  * for which STEPPER_FAILED is true. */
 enum status grammar_stepper_error(uint32_t state, struct error *error);

@@ -9,6 +9,10 @@
 #include <string.h>
 
 #define ENTRIES_BYTES_MAX (16u << 20)
+#define NODE_WORK         3 /* Units of work (stepper.h) of a node of the vocabulary's tree. */
+/* What is added to a mask in one unit of work. */
+#define WORDS_A_UNIT  8
+#define TOKENS_A_UNIT 2
 
 static void bit_set(uint32_t *mask, uint32_t id)
 {
@@ -48,8 +52,11 @@ static uint32_t walk(struct grammar *g, uint32_t top, uint32_t state, uint32_t *
     const struct vocabulary_node *nodes = v->nodes;
     uint32_t states[GRAMMAR_TOKEN_BYTES + 1];
     const uint32_t end = nodes[top].end;
+    if (g->stepper.work >= g->stepper.work_max)
+        return STEPPER_COSTLY;
     states[nodes[top].depth] = state;
     for (uint32_t i = top + 1; i < end;) {
+        g->stepper.work += NODE_WORK;
         uint32_t next = stepper_step(&g->stepper, states[nodes[i].depth - 1], nodes[i].byte);
         if (next == STEPPER_DEAD) {
             i = nodes[i].end;
@@ -208,6 +215,8 @@ static uint32_t group_add(struct grammar *g, const struct place *places, uint32_
     if (failed != 0)
         return failed;
     const struct mask_entry *entry = &g->entries[index];
+    g->stepper.work += entry->bits != NULL ? GRAMMAR_MASK_WORDS(g->vocabulary->count) / WORDS_A_UNIT
+                                           : entry->token_count / TOKENS_A_UNIT;
     if (entry->bits != NULL)
         for (uint32_t i = 0; i < GRAMMAR_MASK_WORDS(g->vocabulary->count); i++)
             mask[i] |= entry->bits[i];
@@ -261,6 +270,7 @@ static uint32_t mask_fill(struct grammar *g, uint32_t at, uint32_t *mask)
 enum status grammar_run_mask(struct grammar_run *run, uint32_t *mask, struct error *error)
 {
     struct grammar *g = run->grammar;
+    grammar_work_begin(g, GRAMMAR_WORK_TOKEN, g->mask_work_max);
     uint32_t failed = mask_fill(g, run->state, mask);
     for (int attempt = 0; attempt < 2 && failed == STEPPER_FULL; attempt++) {
         if (!grammar_compact(g, NULL, attempt > 0))
@@ -268,5 +278,6 @@ enum status grammar_run_mask(struct grammar_run *run, uint32_t *mask, struct err
         else
             failed = mask_fill(g, run->state, mask);
     }
+    grammar_work_end(g);
     return failed == 0 ? ST_OK : grammar_stepper_error(failed, error);
 }

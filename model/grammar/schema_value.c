@@ -175,15 +175,17 @@ static const char *container_keyword(const json_t *schema)
     return NULL;
 }
 
+/* `from`: the subschema whose enum has the value. */
 static bool value_fits(struct schema *s, const struct facets *list, unsigned types,
-                       const json_t *value)
+                       const struct facet *from, const json_t *value)
 {
     unsigned type = type_of(value);
     if ((type & types) == 0)
         return false;
     for (uint32_t i = 0; i < list->count; i++) {
         const struct facet *facet = &list->items[i];
-        if (!value_allowed(facet->schema, value))
+        const bool listed = facet == from && json_object_get(facet->schema, "const") == NULL;
+        if (!listed && !value_allowed(facet->schema, value))
             return false;
         if ((type & (TYPE_OBJECT | TYPE_ARRAY)) != 0 && container_keyword(facet->schema) != NULL)
             schema_refuse(s, ST_UNSUPPORTED, facet->place, container_keyword(facet->schema),
@@ -240,7 +242,7 @@ bool schema_values(struct schema *s, const struct facets *list, unsigned types,
     const json_t **scalars = schema_allocate(s, most * sizeof(*scalars)), *value;
     *out = fragment_never(s->b);
     for (size_t i = 0; scalars != NULL && (value = value_at(from->schema, i)) != NULL; i++) {
-        if (s->b->status != ST_OK || !value_fits(s, list, types, value))
+        if (s->b->status != ST_OK || !value_fits(s, list, types, from, value))
             continue;
         if ((type_of(value) & (TYPE_OBJECT | TYPE_ARRAY)) == 0)
             scalars[count++] = value;

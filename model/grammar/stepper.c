@@ -179,6 +179,12 @@ static void add(struct stepper *m, uint32_t node, uint32_t least, uint32_t most,
     m->new_places[m->new_place_count++] = place;
 }
 
+/* Units of work (stepper.h), from measured times: of a computed state, of each place on the way to
+ * the state, and of each place of the state, because the places are sorted. */
+#define STATE_WORK  32
+#define PLACE_WORK  8
+#define SORTED_WORK 32
+
 static void begin(struct stepper *m)
 {
     m->new_place_count = 0;
@@ -263,6 +269,7 @@ static uint32_t state_find(struct stepper *m, uint32_t count)
     uint32_t hash = 3;
     if (count > STEPPER_PLACES_MAX)
         return fail(m, STEPPER_AMBIGUOUS);
+    m->work += (uint64_t)SORTED_WORK * count;
     if (count > 1)
         qsort(m->new_places, count, sizeof(struct place), place_order);
     for (uint32_t i = 0; i < count; i++)
@@ -285,8 +292,11 @@ static uint32_t state_find(struct stepper *m, uint32_t count)
 static uint32_t close_state(struct stepper *m)
 {
     uint32_t kept = 0;
+    if (m->work >= m->work_max)
+        return fail(m, STEPPER_COSTLY);
     for (uint32_t i = 0; i < m->new_place_count && m->failed == 0; i++)
         (void)follow(m, m->new_places[i]);
+    m->work += STATE_WORK + (uint64_t)PLACE_WORK * m->new_place_count;
     if (m->failed != 0)
         return m->failed;
     for (uint32_t i = 0; i < m->new_place_count; i++) {
@@ -299,7 +309,7 @@ static uint32_t close_state(struct stepper *m)
 
 bool stepper_open(struct stepper *m, const struct automaton *a, size_t bytes_max)
 {
-    *m = (struct stepper){.automaton = a, .bytes_max = bytes_max};
+    *m = (struct stepper){.automaton = a, .bytes_max = bytes_max, .work_max = UINT64_MAX};
     m->new_places = malloc(WORK_MAX * sizeof(struct place));
     m->seen = malloc(SEEN_SLOTS * sizeof(uint32_t));
     m->seen_round = calloc(SEEN_SLOTS, sizeof(uint32_t));
@@ -345,6 +355,7 @@ uint32_t stepper_start(struct stepper *m)
 uint32_t stepper_step_compute(struct stepper *m, uint32_t state, uint8_t byte)
 {
     begin(m);
+    m->work += m->states[state].count;
     for (uint32_t i = 0; i < m->states[state].count; i++) {
         const struct place place = m->places[m->states[state].first + i];
         const struct node *node = &m->automaton->nodes[place.node];
@@ -413,6 +424,8 @@ bool stepper_compact(struct stepper *m, uint32_t **states, uint32_t count)
         free(numbers);
         return false;
     }
+    fresh.work = m->work + (uint64_t)PLACE_WORK * m->frame_count;
+    fresh.work_max = m->work_max;
     begin(&fresh);
     good = frames_copy(m, &fresh, states, count, moved);
     for (uint32_t i = 0; i < count && good; i++) {

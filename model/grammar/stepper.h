@@ -20,8 +20,9 @@
 #define STEPPER_FULL      UINT32_MAX       /* The states need more than `bytes_max`. */
 #define STEPPER_AMBIGUOUS (UINT32_MAX - 1) /* A state needs too many places. */
 #define STEPPER_NO_MEMORY (UINT32_MAX - 2) /* malloc has failed. */
-/* True for the three numbers above. */
-#define STEPPER_FAILED(state) ((state) >= STEPPER_NO_MEMORY)
+#define STEPPER_COSTLY    (UINT32_MAX - 3) /* `work` has reached `work_max`. */
+/* True for the four numbers above. */
+#define STEPPER_FAILED(state) ((state) >= STEPPER_COSTLY)
 
 /* The callers are not known: a place that reaches the end of its rule stays in the state. */
 #define STACK_OPEN  0u
@@ -74,10 +75,13 @@ struct stepper {
     uint32_t *seen_round; /* An entry of `seen` is valid if its seen_round is `round`. */
     uint32_t round;       /* Number of the step. */
     uint32_t failed;      /* Failure of the step, such as STEPPER_FULL; 0 = none. */
+    /* Work of the computed states, in units of about 4 ns. The caller adds its own work, and sets
+     * work_max; UINT64_MAX = no bound. */
+    uint64_t work, work_max;
 };
 
-/* Opens a stepper that has no state except STEPPER_DEAD. `a` must outlive the stepper. Returns
- * false if there is no memory or bytes_max is too small. */
+/* Opens a stepper that has no state except STEPPER_DEAD, and no bound of its work. `a` must outlive
+ * the stepper. Returns false if there is no memory or bytes_max is too small. */
 bool stepper_open(struct stepper *m, const struct automaton *a, size_t bytes_max);
 void stepper_done(struct stepper *m);          /* Frees the memory. A stepper of zeros is fine. */
 size_t stepper_bytes(const struct stepper *m); /* Returns about the bytes of memory in use. */

@@ -300,7 +300,7 @@ static struct value string_call(struct run *r, struct value s, struct value name
     if (value_is_text(name, "isdecimal") || value_is_text(name, "isnumeric"))
         return is_all(r, s, 'd');
     if (value_is_text(name, "isascii"))
-        return value_bool(characters_count(s.text, s.size) == s.size);
+        return value_bool(value_length(r, s) == s.size);
     if (value_is_text(name, "split") || value_is_text(name, "rsplit"))
         return split(r, s, a, name.text[0] == 'r');
     if (value_is_text(name, "splitlines"))

@@ -89,9 +89,11 @@ static struct value apply_sum(struct run *r, struct value v, const struct argume
     struct value path = argument_get(r, a, 0, "attribute", value_of(NONE));
     struct value sum = argument_get(r, a, 1, "start", value_int(0));
     struct list items = value_items(r, v);
-    for (size_t i = 0; i < items.count; i++)
+    for (size_t i = 0; i < items.count; i++) {
+        run_step(r, 1);
         sum = value_operate(r, OP_ADD, sum,
                             path.kind != NONE ? path_get(r, items.items[i], path) : items.items[i]);
+    }
     return sum;
 }
 

@@ -90,9 +90,10 @@ static void buffer_add_float(struct run *r, struct buffer *b, double d)
         return;
     }
     int precision = 0;
-    do
+    do {
+        run_step(r, 8); /* A microsecond. */
         snprintf(digits, sizeof(digits), "%.*e", precision, d);
-    while (strtod(digits, NULL) != d && precision++ < 17);
+    } while (strtod(digits, NULL) != d && precision++ < 17);
     int exponent = atoi(strchr(digits, 'e') + 1);
     if (exponent < -4 || exponent >= 16) {
         snprintf(text, sizeof(text), "%s", digits);

@@ -367,6 +367,7 @@ static int compare_numbers(struct value a, struct value b)
 bool value_equal(struct run *r, struct value a, struct value b)
 {
     bool equal = false;
+    run_step(r, 1);
     if (is_number(a) && is_number(b))
         return compare_numbers(a, b) == 0 && !isnan(number_of(a)) && !isnan(number_of(b));
     if (a.kind != b.kind)
@@ -400,11 +401,12 @@ bool value_equal(struct run *r, struct value a, struct value b)
 
 int value_order(struct run *r, struct value a, struct value b)
 {
+    run_step(r, 1);
     if (is_number(a) && is_number(b))
         return compare_numbers(a, b);
     if (a.kind == STRING && b.kind == STRING) {
         size_t bytes = a.size < b.size ? a.size : b.size;
-        run_step(r, 1 + bytes / 64);
+        run_step(r, bytes / 64);
         int order = bytes > 0 ? memcmp(a.text, b.text, bytes) : 0;
         return order != 0 ? order : a.size < b.size ? -1 : a.size > b.size;
     }

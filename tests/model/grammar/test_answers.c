@@ -241,6 +241,73 @@ static void test_many(void)
     grammar_cache_close(cache);
 }
 
+/* Returns true if an answer of the constraint gets a mask, false if the cache has no room. */
+static bool answer_fits(struct grammar_cache *cache, const char *text, struct grammar_answer **out)
+{
+    const uint32_t *mask, end = END;
+    struct error error;
+    while (!grammar_cache_prepare(cache, text, (uint32_t)strlen(text)))
+        sched_yield();
+    *out = answer_open(cache, text, NULL, 0);
+    const enum status status = grammar_answer_mask(*out, &end, 1, &mask, &error);
+    CHECKF(status == ST_OK || status == ST_NO_RESOURCE, "%s", error.text);
+    return status == ST_OK;
+}
+
+/* However many large constraints are in use, there is room for small ones. */
+static void test_large(void)
+{
+    enum { DOTS = 3000, ANSWERS = 120 };
+    static char text[DOTS + 64];
+    struct grammar_cache *cache = cache_open();
+    struct grammar_answer *answers[ANSWERS], *small;
+    uint32_t count = 0;
+    for (bool fits = true; fits; count++) {
+        CHECK(count < ANSWERS);
+        int at = snprintf(text, sizeof(text), "regex:%u", count);
+        memset(text + at, '.', DOTS);
+        fits = answer_fits(cache, text, &answers[count]);
+    }
+    CHECKF(count > 20, "%u large constraints", count);
+    for (uint32_t i = 0; i < 40; i++) {
+        snprintf(text, sizeof(text), "regex:%u[a-z]{1,50}", i);
+        CHECKF(answer_fits(cache, text, &small), "%s", text);
+        grammar_answer_close(small);
+    }
+    for (uint32_t i = 0; i < count; i++)
+        grammar_answer_close(answers[i]);
+    int at = snprintf(text, sizeof(text), "regex:again");
+    memset(text + at, '.', DOTS);
+    CHECK(answer_fits(cache, text, &small));
+    grammar_answer_close(small);
+    grammar_cache_close(cache);
+}
+
+/* Constraints in use that have grown make room. */
+static void test_grown(void)
+{
+    enum { ANSWERS = 40, TOKENS = 14000, LETTERS = 60 };
+    struct grammar_cache *cache = cache_open();
+    struct grammar_answer *answers[ANSWERS], *last;
+    for (uint32_t i = 0; i < ANSWERS; i++) {
+        char text[5 * LETTERS];
+        int at = snprintf(text, sizeof(text), "regex:(?:[ab]*a");
+        for (uint32_t k = 0; k < LETTERS; k++)
+            at += snprintf(text + at, sizeof(text) - (size_t)at, "[ab]");
+        snprintf(text + at, sizeof(text) - (size_t)at, "|%u)", i);
+        CHECKF(answer_fits(cache, text, &answers[i]), "answer %u", i);
+        for (uint64_t k = 0; k < TOKENS; k++)
+            grammar_answer_add(answers[i], random_at(i, k) % 2 == 0 ? 'a' : 'b');
+    }
+    CHECK(answer_fits(cache, "regex:[a-z]{1,50}", &last));
+    grammar_answer_close(last);
+    for (uint32_t i = 0; i < ANSWERS; i++) {
+        CHECK((mask_of(answers[i])['a' / 32] >> 'a' % 32 & 1) == 1);
+        grammar_answer_close(answers[i]);
+    }
+    grammar_cache_close(cache);
+}
+
 /* The descriptor tells of the end of a compilation, and the constraint of an open answer stays,
  * even if the answer was never asked for a mask, while thousands of others come and go. */
 static void test_prepared(void)
@@ -286,6 +353,8 @@ int main(void)
     test_no_vocabulary();
     test_unprepared();
     test_many();
+    test_large();
+    test_grown();
     test_prepared();
     return 0;
 }

@@ -166,6 +166,17 @@ static void test_limits(void)
         "%}",
         "{% set s = ('x' * 100000) | list %}{% for i in range(99999) %}{{ s | sort | first }}"
         "{% endfor %}",
+        "{% set s = 'x' * 100000 %}{% for i in range(9999) %}{% if s.isascii() %}{% endif %}"
+        "{% endfor %}",
+        "{% set a = range(9999) | list %}{% set b = range(9999) | list %}{% for i in range(9999) %}"
+        "{% if a == b %}{% endif %}{% endfor %}",
+        "{% set a = range(9999) | list %}{% set b = range(9999) | list %}{% for i in range(9999) %}"
+        "{% if a < b %}{% endif %}{% endfor %}",
+        "{% set a = range(9999) | list %}{% for i in range(9999) %}{% if -1 in a %}{% endif %}"
+        "{% endfor %}",
+        "{% set a = range(9999) | list %}{% for i in range(9999) %}{% if a | sum %}{% endif %}"
+        "{% endfor %}",
+        "{% for i in range(20000) %}{% set s = 1.2345678901234567e300 ~ '' %}{% endfor %}",
     };
     for (size_t i = 0; i < sizeof(endless) / sizeof(endless[0]); i++)
         expect_error(endless[i], ST_TOO_LARGE, "chat template, line 1: ");
