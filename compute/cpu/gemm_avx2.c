@@ -127,13 +127,13 @@ INLINE __m256i half_quants(struct shape s, const uint8_t *quants, uint32_t g, ui
     return _mm256_shuffle_epi8(codes, packed);
 }
 
-/* Columns from 4 g on of row r of the second plane `low`, or of the first plane if `low` is NULL. */
+/* Columns from 4 g on of row r of a plane: 0 in the second plane if the row has none. */
 INLINE __m256i four_quants(const struct kernels_block *a, const struct kernels_second_plane *low,
                            uint32_t r, uint32_t g)
 {
     int32_t four;
     memcpy(&four, (low != NULL ? low->quants : a->quants)[r] + (size_t)g * 4, sizeof(four));
-    return _mm256_set1_epi32(four);
+    return _mm256_set1_epi32(low != NULL ? four & -(int32_t)a->refined[r] : four);
 }
 
 /* Adds vector g of the quants, w, times the activations x to acc. `pairs` keeps 16-bit sums from one
@@ -175,25 +175,23 @@ INLINE void dots_add(struct shape s, const uint8_t *quants, const struct kernels
     }
 }
 
-/* Adds the second plane's products of the rows that have a second plane; acc already has the first
- * plane's products. */
+/* Adds the second plane's products; acc already has the first plane's. All rows of the pass have a
+ * second plane, of zeros for rows without one: an outlier is usually in the same columns of all
+ * rows, so rows one by one would unpack the quants several times (prompts were 0.83 to 0.91 times
+ * as fast). */
 INLINE void second_plane_add(struct shape s, const uint8_t *quants, const struct kernels_block *a,
                              const struct kernels_second_plane *low, uint32_t first, uint32_t last,
                              __m256i acc[TILE_ROWS][2])
 {
-    const uint32_t rows = s.rows, row = s.row;
-    s.rows = 1;
 #pragma GCC unroll 6
-    for (uint32_t r = 0; r < rows; r++) {
-        s.row = row + r;
-        if (!a->refined[s.row])
-            continue;
-        acc[r][0] = _mm256_slli_epi32(acc[r][0], 8);
-        acc[r][1] = _mm256_slli_epi32(acc[r][1], 8);
-        /* Unpack the quants again: keeping them from the first plane would fill the stack. */
-        __asm__ volatile("" ::: "memory");
-        dots_add(s, quants, a, low, first, last, acc + r);
+    for (uint32_t r = 0; r < s.rows; r++) {
+        const __m128i shift = _mm_cvtsi32_si128(8 * a->refined[s.row + r]);
+        acc[r][0] = _mm256_sll_epi32(acc[r][0], shift);
+        acc[r][1] = _mm256_sll_epi32(acc[r][1], shift);
     }
+    /* Unpack the quants again: keeping them from the first plane would fill the stack. */
+    __asm__ volatile("" ::: "memory");
+    dots_add(s, quants, a, low, first, last, acc);
 }
 
 INLINE void sums_make(struct shape s, const uint8_t *quants, const struct kernels_block *a,
