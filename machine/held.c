@@ -40,6 +40,7 @@ struct awaited {
     const struct message_request *request;
     const char *constraint;
     uint32_t constraint_bytes; /* 0 = no constraint. */
+    uint64_t key;              /* Number of the request's API key; 0 = no key. */
     /* The tokens that this machine computes, except the last one; 0 = none are loaded. */
     uint64_t salt;
     const uint32_t *tokens;
@@ -55,6 +56,7 @@ static void reserve_read(const struct machine *m, const struct message_reserve *
     *out = (struct awaited){.request = &reserve->request,
                             .constraint = reserve->constraint,
                             .constraint_bytes = reserve->constraint_bytes,
+                            .key = reserve->rank.key,
                             .is_copy = reserve->copy};
     if (!reserve->prefix_cache || reserve->copy || reserve->prompt_count == 0 ||
         reserve->prompt_count != reserve->prompt_tokens ||
@@ -71,6 +73,7 @@ static void prefill_read(const struct machine *m, const struct message_prefill *
     *out = (struct awaited){.request = &prefill->request,
                             .constraint = prefill->constraint,
                             .constraint_bytes = prefill->constraint_bytes,
+                            .key = prefill->rank.key,
                             .is_copy = prefill->copied_generation > 0};
     if (prefill->copied_generation > 0 || prefill->score_prompt ||
         prefill->pooling != POOLING_NONE || prefill->prompt_count == 0 ||
@@ -97,7 +100,8 @@ static bool awaited_read(const struct machine *m, const struct message *message,
 static bool constraint_is_ready(const struct machine *m, const struct awaited *awaited)
 {
     return awaited->constraint_bytes == 0 ||
-           grammar_cache_prepare(m->grammars, awaited->constraint, awaited->constraint_bytes);
+           grammar_cache_prepare(m->grammars, awaited->constraint, awaited->constraint_bytes,
+                                 awaited->key);
 }
 
 static bool copy_arrives(const struct machine *m, const struct awaited *awaited)

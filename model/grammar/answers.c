@@ -1,16 +1,19 @@
 /* answers: see the header. */
 #include "model/grammar/answers.h"
 
+#include "model/grammar/turns.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define ENTRIES_MAX 4096
+#define ENTRIES_MAX TURNS_MAX
 
 /* Most work (grammar.h) of a mask in a batch whose masks have already taken BATCH_WORK_MAX. The
  * first mask of an ordinary constraint takes less than half of BATCH_LATE_WORK. */
@@ -23,7 +26,8 @@
 #define LARGE_BYTES     (1u << 20)
 #define LARGE_BYTES_MAX (GRAMMAR_CACHE_BYTES / 4 * 3)
 
-struct constraint { /* A constraint in the cache. */
+struct constraint {         /* A constraint in the cache. */
+    struct turns_item wait; /* Its key is that of the first request with the constraint. */
     struct constraint *next;
     char *text;
     uint32_t bytes;
@@ -51,8 +55,7 @@ struct grammar_cache {
     pthread_t thread;
     pthread_mutex_t mutex; /* Guards `done` of all constraints, `waiting` and `stop`. */
     pthread_cond_t changed;
-    struct constraint *waiting[ENTRIES_MAX];
-    uint32_t waiting_first, waiting_count;
+    struct turns waiting;
     bool stop;
     int fd;            /* eventfd; the thread writes it before it counts in `ended`. */
     atomic_uint ended; /* Compilations that have ended. */
@@ -95,13 +98,13 @@ static void *compile_main(void *self)
         cache->make(cache->self, &cache->vocabulary, &cache->vocabulary_error);
     pthread_mutex_lock(&cache->mutex);
     while (!cache->stop) {
-        if (cache->waiting_count == 0) {
+        if (cache->waiting.count == 0) {
             pthread_cond_wait(&cache->changed, &cache->mutex);
             continue;
         }
-        struct constraint *c = cache->waiting[cache->waiting_first];
-        cache->waiting_first = (cache->waiting_first + 1) % ENTRIES_MAX;
-        cache->waiting_count--;
+        struct turns_item *next = turns_pop(&cache->waiting);
+        struct constraint *c =
+            (struct constraint *)(void *)((char *)next - offsetof(struct constraint, wait));
         pthread_mutex_unlock(&cache->mutex);
         constraint_compile(cache, c);
         pthread_mutex_lock(&cache->mutex);
@@ -239,7 +242,7 @@ static struct constraint *constraint_find(struct grammar_cache *cache, const cha
 /* Begins to compile the constraint if the cache does not have it. Returns NULL if the cache has no
  * room. */
 static struct constraint *constraint_take(struct grammar_cache *cache, const char *text,
-                                          uint32_t bytes)
+                                          uint32_t bytes, uint64_t key)
 {
     struct constraint *c = constraint_find(cache, text, bytes);
     if (c == NULL && make_room(cache)) {
@@ -253,23 +256,25 @@ static struct constraint *constraint_take(struct grammar_cache *cache, const cha
         }
         memcpy(c->text, text, bytes);
         c->bytes = bytes;
+        c->wait.key = key;
         c->used_at = ++cache->uses;
         c->next = cache->constraints;
         cache->constraints = c;
         cache->count++;
         pthread_mutex_lock(&cache->mutex);
-        cache->waiting[(cache->waiting_first + cache->waiting_count++) % ENTRIES_MAX] = c;
+        turns_push(&cache->waiting, &c->wait);
         pthread_cond_broadcast(&cache->changed);
         pthread_mutex_unlock(&cache->mutex);
     }
     return c;
 }
 
-bool grammar_cache_prepare(struct grammar_cache *cache, const char *text, uint32_t bytes)
+bool grammar_cache_prepare(struct grammar_cache *cache, const char *text, uint32_t bytes,
+                           uint64_t key)
 {
     if (cache == NULL || bytes == 0)
         return true;
-    const struct constraint *c = constraint_take(cache, text, bytes);
+    const struct constraint *c = constraint_take(cache, text, bytes, key);
     return c == NULL || is_done(cache, c);
 }
 

@@ -32,10 +32,12 @@ enum status grammar_cache_open(grammar_vocabulary_make *make, void *self,
 /* Frees the cache. NULL is fine. Requires that all answers of the cache are closed. */
 void grammar_cache_close(struct grammar_cache *cache);
 /* Begins to compile the constraint `text` (`bytes` bytes), unless the cache already has the
- * constraint. Returns false while the compilation has not ended. Returns true if the compilation
+ * constraint. Constraints of different keys are compiled in turn; key: number of the API key, 0 = no
+ * key. Returns false while the compilation has not ended. Returns true if the compilation
  * has succeeded, has failed, or cannot begin; also if bytes is 0 (no constraint), or if cache is
  * NULL. */
-bool grammar_cache_prepare(struct grammar_cache *cache, const char *text, uint32_t bytes);
+bool grammar_cache_prepare(struct grammar_cache *cache, const char *text, uint32_t bytes,
+                           uint64_t key);
 /* Returns a descriptor that is readable from the end of a compilation until grammar_cache_ended
  * returns true. The cache owns the descriptor. */
 int grammar_cache_fd(const struct grammar_cache *cache);

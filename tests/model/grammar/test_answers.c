@@ -5,6 +5,7 @@
  * cache holds, wrong ones among them. */
 #include "common/random.h"
 #include "model/grammar/answers.h"
+#include "model/grammar/turns.h"
 #include "tests/check.h"
 #include "tests/model/grammar/tokens.h"
 
@@ -40,7 +41,7 @@ static void test_no_vocabulary(void)
     struct error error;
     const uint32_t *mask;
     CHECK(grammar_cache_open(vocabulary_make, reason, &cache, &error) == ST_OK);
-    grammar_cache_prepare(cache, "x", 1);
+    grammar_cache_prepare(cache, "x", 1, 0);
     CHECK(grammar_answer_open(cache, "x", 1, NULL, 0, &answer) == ST_OK);
     CHECK(grammar_answer_mask(answer, NULL, 0, &mask, &error) == ST_NOT_FOUND);
     CHECK(strcmp(error.text, reason) == 0);
@@ -52,7 +53,7 @@ static struct grammar_answer *answer_open(struct grammar_cache *cache, const cha
                                           const uint32_t *tokens, uint32_t count)
 {
     struct grammar_answer *answer;
-    grammar_cache_prepare(cache, text, (uint32_t)strlen(text));
+    grammar_cache_prepare(cache, text, (uint32_t)strlen(text), 0);
     CHECK(grammar_answer_open(cache, text, (uint32_t)strlen(text), tokens, count, &answer) ==
           ST_OK);
     return answer;
@@ -148,7 +149,7 @@ static uint32_t test_replay(uint64_t seed, const char *text)
 {
     struct grammar_cache *cache = cache_open(), *other = cache_open();
     uint32_t tokens[TOKENS_MAX], count = 0, forced = 0;
-    grammar_cache_prepare(cache, text, (uint32_t)strlen(text));
+    grammar_cache_prepare(cache, text, (uint32_t)strlen(text), 0);
     struct grammar_answer *answer = answer_open(cache, text, NULL, 0);
     for (;;) {
         const uint32_t *mask = mask_of(answer);
@@ -223,7 +224,7 @@ static void test_many(void)
     for (uint32_t i = 0; i < 600; i++) {
         char text[64];
         snprintf(text, sizeof(text), "regex:(%u|x)[a-z]{1,%u}", i, i + 1);
-        grammar_cache_prepare(cache, text, (uint32_t)strlen(text));
+        grammar_cache_prepare(cache, text, (uint32_t)strlen(text), 0);
         struct grammar_answer *answer = answer_open(cache, text, NULL, 0);
         const uint32_t *mask = mask_of(answer);
         snprintf(text, sizeof(text), "%u", i);
@@ -246,7 +247,7 @@ static bool answer_fits(struct grammar_cache *cache, const char *text, struct gr
 {
     const uint32_t *mask, end = END;
     struct error error;
-    while (!grammar_cache_prepare(cache, text, (uint32_t)strlen(text)))
+    while (!grammar_cache_prepare(cache, text, (uint32_t)strlen(text), 0))
         sched_yield();
     *out = answer_open(cache, text, NULL, 0);
     const enum status status = grammar_answer_mask(*out, &end, 1, &mask, &error);
@@ -316,7 +317,7 @@ static void test_prepared(void)
     struct grammar_cache *cache = cache_open();
     struct pollfd fd = {.fd = grammar_cache_fd(cache), .events = POLLIN};
     CHECK(!grammar_cache_ended(cache) && poll(&fd, 1, 0) == 0);
-    while (!grammar_cache_prepare(cache, text, sizeof(text) - 1))
+    while (!grammar_cache_prepare(cache, text, sizeof(text) - 1, 0))
         CHECK(poll(&fd, 1, 60000) == 1);
     CHECK(poll(&fd, 1, 60000) == 1);
     while (!grammar_cache_ended(cache))
@@ -326,20 +327,51 @@ static void test_prepared(void)
     for (uint32_t i = 0; i < 5000; i++) {
         char other[32];
         int bytes = snprintf(other, sizeof(other), "regex:%u", i);
-        grammar_cache_prepare(cache, other, (uint32_t)bytes);
-        while (i % 500 == 0 && !grammar_cache_prepare(cache, other, (uint32_t)bytes))
+        grammar_cache_prepare(cache, other, (uint32_t)bytes, 0);
+        while (i % 500 == 0 && !grammar_cache_prepare(cache, other, (uint32_t)bytes, 0))
             CHECK(poll(&fd, 1, 60000) == 1 && (grammar_cache_ended(cache) || true));
     }
-    CHECK(grammar_cache_prepare(cache, text, sizeof(text) - 1));
+    CHECK(grammar_cache_prepare(cache, text, sizeof(text) - 1, 0));
     CHECK((mask_of(answer)['e' / 32] >> 'e' % 32 & 1) == 1);
     grammar_answer_close(answer);
     grammar_cache_close(cache);
-    CHECK(grammar_cache_prepare(NULL, text, sizeof(text) - 1) && !grammar_cache_ended(NULL));
+    CHECK(grammar_cache_prepare(NULL, text, sizeof(text) - 1, 0) && !grammar_cache_ended(NULL));
+}
+
+/* Keys take turns: A's constraints, which came first, let one of each other key go before the
+ * next. */
+static void test_turns(uint64_t seed)
+{
+    static struct turns turns;
+    const char *keys = "AAAABABC", *order = "ABCABAAA";
+    struct turns_item items[8];
+    for (uint32_t i = 0; i < 8; i++) {
+        items[i].key = (uint64_t)keys[i];
+        turns_push(&turns, &items[i]);
+    }
+    for (uint32_t i = 0; i < 8; i++)
+        CHECK(turns_pop(&turns)->key == (uint64_t)order[i]);
+    CHECK(turns.count == 0);
+    /* While a key floods the queue, an item of another key is behind at most one of them. */
+    static struct turns_item flood[TURNS_MAX - 1];
+    struct turns_item other = {.key = 2};
+    uint32_t pushed = 0, popped = 0, ahead = 0;
+    while (pushed < TURNS_MAX - 1) {
+        flood[pushed].key = 1;
+        turns_push(&turns, &flood[pushed++]);
+        if (random_at(seed, pushed) % 3 == 0)
+            CHECK(turns_pop(&turns) == &flood[popped++]);
+    }
+    turns_push(&turns, &other);
+    for (; turns_pop(&turns) != &other; ahead++)
+        popped++;
+    CHECK(ahead <= 1 && turns.count == pushed - popped);
 }
 
 int main(void)
 {
     uint64_t seed = test_seed();
+    test_turns(seed);
     test_replay(seed, "json_schema:{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"array\","
                       "\"items\":{\"type\":\"string\",\"maxLength\":5}},\"b\":{}}}");
     test_replay(seed + 1, "json_object:");

@@ -121,7 +121,7 @@ static enum status first_mask(struct grammar_cache *cache, const char *text,
 {
     const uint32_t *mask;
     struct error error = {0};
-    (void)grammar_cache_prepare(cache, text, (uint32_t)strlen(text));
+    (void)grammar_cache_prepare(cache, text, (uint32_t)strlen(text), 0);
     CHECK(grammar_answer_open(cache, text, (uint32_t)strlen(text), NULL, 0, answer_out) == ST_OK);
     enum status status = grammar_answer_mask(*answer_out, NULL, 0, &mask, &error);
     CHECKF(status == ST_OK || status == ST_TOO_LARGE, "%s", error.text);
