@@ -131,13 +131,17 @@ def once(cluster, phase, victim, number, want):
         name = machine_of(cluster, victim)
         if name is None:  # The prompt is done: any machine of the pool will do.
             name = names_of(victim)[0]
+        starts = cluster.metric("cleave_machine_starts_total", machine=name)
         os.kill(children[name], number)
         hit = time.monotonic()
         for other in stopped:
             if other != name:
                 send_signal(children[other], signal.SIGCONT)
         cluster.release()
-        wait_until(lambda: cluster.metric("cleave_machine_up", machine=name) == 0, f"{what}: it is noticed", cluster=cluster)
+        # A killed machine can be up again between two looks at the metrics.
+        wait_until(lambda: cluster.metric("cleave_machine_up", machine=name) == 0 or
+                   cluster.metric("cleave_machine_starts_total", machine=name) > starts,
+                   f"{what}: it is noticed", cluster=cluster)
         seen = time.monotonic() - hit
         stream.expect(want, what)
     finally:
