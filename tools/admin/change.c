@@ -92,7 +92,7 @@ static void answer_print(const char *gateway, const json_t *answer)
     printf("%s: %s\n", gateway,
            view_true(answer, "dry_run")
                ? (count > 0 ? "nothing is changed; a reload would change:"
-                            : "nothing is changed; a reload would change nothing either")
+                            : "nothing is changed; a reload would change nothing")
            : count > 0 ? "read again"
                        : "read again, nothing has changed");
     list_print(answer, "changed", "");
