@@ -156,7 +156,7 @@ struct kernels_product {
     const struct kernels_strip *strips;
     const struct kernels_strip_plane *strip_planes; /* One per entry of `strips`, or NULL. */
     bool prefetch; /* The first tile prefetches the next weights, also beyond the last group. */
-    /* If there are few tiles, each tile prefetches its share of the next group. */
+    /* If there are few passes over a group, each prefetches its share of the next group. */
     bool prefetch_shares;
     /* The weights of the thread's share end at ahead_end. Instead of an address A ≥ ahead_end, the
      * kernel prefetches A + ahead_jump (modulo 2^64). */

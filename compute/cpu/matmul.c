@@ -1,7 +1,7 @@
 /* matmul: divides y = W · x among the workers and over the caches. A work item is a run of groups
  * of W (32 rows each) times a chunk of rows of x that stays in the L2 cache. Within an item, each
  * group is multiplied with the chunk's tiles one after the other. The first tile prefetches
- * weights, where that pays (cpu.c); with AVX-512, each of a few tiles prefetches its share. */
+ * weights, where that pays (cpu.c); with few tiles, each prefetches its share (product.h). */
 #include "compute/cpu/cpu.h"
 #include "compute/cpu/product.h"
 #include "compute/types.h"

@@ -2,9 +2,9 @@
  * group has GROUP_ROWS rows of W; a tile has at most TILE_ROWS rows of x. A function of the
  * instruction set (product_tile) multiplies one group and one tile. product_write writes the
  * results to y or adds them. gemm_avx2.c and isa_portable.c call product_run; matmul.c calls
- * product_write for float weights; gemm_avx512.c has its own loop, and calls only
- * product_half_sum and product_refined. Any thread may call the functions, which have no state and
- * do not divide work among threads. */
+ * product_write for float weights; gemm_avx512.c and gemm_amx.c have their own loops, and call
+ * neither of the two. Any thread may call the functions, which have no state and do not divide work
+ * among threads. */
 #ifndef COMPUTE_CPU_PRODUCT_H
 #define COMPUTE_CPU_PRODUCT_H
 
