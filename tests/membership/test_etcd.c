@@ -60,7 +60,7 @@ static char reason[512];
 static void on_line(void *self, json_t *line)
 {
     (void)self, (void)line;
-    CHECK(false && "etcd says nothing");
+    CHECKF(false, "etcd says nothing, but a line came");
 }
 
 static void on_done(void *self, json_t *reply, const char *why)
