@@ -45,10 +45,10 @@
 #define FAVOUR_LEAST 0.5
 #define FIRST_PART   0.6
 
-/* Nine of ten answers are longer than this part of the expected length, if lengths are log-normal
- * with sigma 0.6. The wait for the KV is divided by such a short length, not by the expected one:
- * one answer in ten, not half of them, may miss the target of TBT. */
-#define SHORT_PART 0.45
+/* 19 of 20 answers are longer than this part of the expected length, if lengths are log-normal with
+ * sigma 0.6. The wait for the KV is divided by such a short length, not by the expected one. So one
+ * answer in 20, not half of them, may miss the target of TBT for this wait. */
+#define SHORT_PART 0.37
 
 #define NS_PER_US 1e3
 

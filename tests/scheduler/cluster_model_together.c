@@ -144,7 +144,7 @@ static double cost(const struct model_search *l, uint32_t prompt, uint32_t token
         int64_t push_us = exposed_us(l, prompt, token);
         struct figures on = figures(l, token, false, true);
         /* The wait for the KV, in the mean gap of an answer that is shorter than most. */
-        double gaps = 0.45 * answer_length(l) > 1 ? 0.45 * answer_length(l) : 1;
+        double gaps = 0.37 * answer_length(l) > 1 ? 0.37 * answer_length(l) : 1;
         tbt = (on.fresh > on.running ? on.fresh : on.running) +
               (double)push_us / gaps / (double)l->m->options.one_machine_targets.tbt_us;
         late += loss(l, token, on);
