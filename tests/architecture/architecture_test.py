@@ -61,7 +61,7 @@ MAY_INCLUDE = {
     "tools/report": {"common"},
     "tools/admin": {"common", "tools/report"},
     "tools/fetch": {"common", "config", "model"},
-    "tools/check": {"common", "config", "compute", "transport", "server", "server/api"},
+    "tools/check": {"common", "config", "compute", "model", "transport", "machine/executor", "server", "server/api"},
     "tools/trace": {"common", "events", "tools/report"},
     "tools/partition/solver": {"common"},
     "tools/partition": {"common", "profile", "tools/partition/solver"},
