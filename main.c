@@ -14,6 +14,7 @@
 #include "tools/simulate/simulate.h"
 #include "tools/trace/main.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -98,6 +99,7 @@ int main(int argc, char **argv)
 {
     mapping_fault_handler_install();
     build_info_commit_set(build_info_described);
+    signal(SIGXFSZ, SIG_IGN); /* A file at the limit (ulimit -f) is an error, like a full disk. */
     if (argc < 2) {
         fprintf(stderr, "cleave: no command given (cleave --help lists the commands)\n");
         return 2;
