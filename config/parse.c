@@ -168,7 +168,7 @@ static bool plain_defaults(struct config *config, struct config_fault *fault)
 
 void config_default(struct config *out)
 {
-    struct config_fault fault = {{0}, {0}};
+    struct config_fault fault = {.status = ST_OK};
     memset(out, 0, sizeof(*out));
     snprintf(out->source, sizeof(out->source), "embedded");
     bool good = plain_defaults(out, &fault) && pools_default(out, &fault);
@@ -685,10 +685,9 @@ enum status config_set(struct config *config, const char *source, const char *ke
     if (key == NULL)
         good = key_unknown(good ? key_path : "", "", &fault);
     else if (json == NULL)
-        good = config_fault_set(&fault, key_path, "%s",
-                                text_utf8_check(value, strlen(value)) == strlen(value)
-                                    ? ": no memory"
-                                    : ": want UTF-8 text");
+        good = text_utf8_check(value, strlen(value)) == strlen(value)
+                   ? config_fault_no_memory(&fault, key_path)
+                   : config_fault_set(&fault, key_path, ": want UTF-8 text");
     else if (config_key_of_machine(key))
         good = set_machine(&reader, key, key_path, json);
     else
