@@ -203,6 +203,7 @@ def check_file(path, text, known):
     if path != "common/json.c" and not within(path, "tests"):
         for name in JSON_LOAD.findall(code):
             yield True, f"{path}: {name}() reports a lack of memory as malformed JSON (call common/json.h)"
+    # The processes of tools/ end if jansson finds no memory (json_exit_without_memory).
     if path != "common/json.c" and owner(path) not in ("tests", "bench") and not within(path, "tools"):
         for name in JSON_DROPPED.findall(code):
             yield True, f"{path}: {name}() fails if memory runs out (look at its result)"
