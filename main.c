@@ -1,6 +1,7 @@
 /* main: selects the subcommand. It is the only file that may include headers of every folder. */
 #include "tools/partition/main.h"
 #include "common/build_info.h"
+#include "common/json.h"
 #include "machine/machine.h"
 #include "model/file/mapping.h"
 #include "server/serve.h"
@@ -14,6 +15,7 @@
 #include "tools/simulate/simulate.h"
 #include "tools/trace/main.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -88,9 +90,12 @@ static int output_check(const char *name, int exit_status)
 
 static int command_run(const struct command *command, int argc, char **argv)
 {
-    int exit_status = command->run(argc, argv);
     /* These two serve, whether someone reads their output or not. */
     bool serves = command->run == serve_main || command->run == machine_main;
+    /* A report must not lack a member. `top` makes no reports, and must restore the terminal. */
+    if (!serves && command->run != top_main)
+        json_exit_without_memory();
+    int exit_status = command->run(argc, argv);
     return serves ? exit_status : output_check(command->name, exit_status);
 }
 
@@ -98,6 +103,7 @@ int main(int argc, char **argv)
 {
     mapping_fault_handler_install();
     build_info_commit_set(build_info_described);
+    signal(SIGXFSZ, SIG_IGN); /* A file at the limit (ulimit -f) is an error, like a full disk. */
     if (argc < 2) {
         fprintf(stderr, "cleave: no command given (cleave --help lists the commands)\n");
         return 2;

@@ -2,6 +2,7 @@
 #include "common/json.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Fills *why_out with a reason that no line of the text is to blame for. */
@@ -62,4 +63,19 @@ json_t *json_value_copy(const json_t *value)
         return copy;
     json_decref(copy);
     return NULL;
+}
+
+static void *memory_take(size_t bytes)
+{
+    void *memory = malloc(bytes);
+    if (memory == NULL) { /* jansson never asks for 0 bytes. */
+        fprintf(stderr, "cleave: out of memory\n");
+        exit(1);
+    }
+    return memory;
+}
+
+void json_exit_without_memory(void)
+{
+    json_set_alloc_funcs(memory_take, free);
 }

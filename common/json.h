@@ -1,12 +1,13 @@
 /* json: reads JSON text with jansson, and says why a text could not be read; copies JSON values.
- * Any folder may call the functions, on any thread; they keep no state and write no logs. `flags`
- * are those of jansson, such as JSON_REJECT_DUPLICATES. Text that the program itself makes is
+ * Any folder may call the functions, on any thread, unless a comment says otherwise. They write no
+ * logs. `flags` are those of jansson, such as JSON_REJECT_DUPLICATES. Text that the program itself makes is
  * written with common/text.h or jansson.
  *
  * A function of jansson that adds a value to an object or a list returns -1 if memory runs out. It
  * also returns -1 if the value is NULL, because there was no memory for the value. The caller must
  * look at the result, because an object without a member, or a list without an element, has another
- * meaning (tests/architecture/architecture_test.py). */
+ * meaning (tests/architecture/architecture_test.py). Exception: in tools/, if main.c has called
+ * json_exit_without_memory. */
 #ifndef COMMON_JSON_H
 #define COMMON_JSON_H
 
@@ -33,5 +34,10 @@ enum status json_stream_load(FILE *file, size_t flags, json_t **out, json_error_
  * elements with `value`. NULL = `value` is NULL, or memory ran out. (If memory runs out, jansson's
  * json_copy returns an incomplete copy.) */
 json_t *json_value_copy(const json_t *value);
+
+/* From now on, the process prints a line on stderr and exits with status 1 if jansson finds no
+ * memory. Call this function before the first JSON value is made and before there are other
+ * threads. */
+void json_exit_without_memory(void);
 
 #endif

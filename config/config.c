@@ -18,6 +18,14 @@ bool config_fault_set(struct config_fault *fault, const char *path, const char *
     va_start(arguments, format);
     vsnprintf(fault->message_end, sizeof(fault->message_end), format, arguments);
     va_end(arguments);
+    fault->status = ST_INVALID;
+    return false;
+}
+
+bool config_fault_no_memory(struct config_fault *fault, const char *path)
+{
+    config_fault_set(fault, path, ": no memory");
+    fault->status = ST_NO_MEMORY;
     return false;
 }
 
@@ -43,7 +51,7 @@ enum status config_fault_error(const struct config_fault *fault, const char *sou
     char where[32] = "";
     if (line > 0)
         snprintf(where, sizeof(where), ":%u", line);
-    return error_set(error, ST_INVALID, "%s%s: /%s%s", source, where, fault->path,
+    return error_set(error, fault->status, "%s%s: /%s%s", source, where, fault->path,
                      fault->message_end);
 }
 

@@ -112,7 +112,7 @@ bool config_pool_set(struct config *config, enum pool pool, const json_t *value,
 {
     struct config *before = malloc(sizeof(*before));
     if (before == NULL)
-        return config_fault_set(fault, "pools", ": no memory");
+        return config_fault_no_memory(fault, "pools");
     *before = *config;
     config->machine_count = 0;
     for (uint32_t i = 0; i < before->machine_count; i++) {

@@ -8,8 +8,10 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define FILE_BYTES_MAX (1u << 20) /* 64 machines with every key need a tenth of it. */
 
@@ -166,7 +168,7 @@ static bool plain_defaults(struct config *config, struct config_fault *fault)
 
 void config_default(struct config *out)
 {
-    struct config_fault fault = {{0}, {0}};
+    struct config_fault fault = {.status = ST_OK};
     memset(out, 0, sizeof(*out));
     snprintf(out->source, sizeof(out->source), "embedded");
     bool good = plain_defaults(out, &fault) && pools_default(out, &fault);
@@ -352,10 +354,32 @@ static bool etcd_check(const struct config *config, struct config_fault *fault)
     return etcd_pairs_check(config, fault);
 }
 
-static bool file_differs(const char *key, const char *file, const char *other_key,
-                         const char *other, struct config_fault *fault)
+/* Returns true if the names lead to one file. A file that does not exist is known by its folder and
+ * its name there. */
+static bool is_one_file(const struct config *config, const char *name, const char *other)
 {
-    if (file[0] == 0 || strcmp(file, "-") == 0 || strcmp(file, other) != 0)
+    char paths[2][LIMIT_PATH_BYTES];
+    struct stat found[2];
+    struct error error;
+    if (strcmp(name, other) == 0)
+        return true;
+    if (config_file_path(config, name, paths[0], &error) != ST_OK ||
+        config_file_path(config, other, paths[1], &error) != ST_OK)
+        return false;
+    const bool exist = stat(paths[0], &found[0]) == 0 && stat(paths[1], &found[1]) == 0;
+    if (!exist &&
+        (strcmp(basename(paths[0]), basename(paths[1])) != 0 ||
+         stat(dirname(paths[0]), &found[0]) != 0 || stat(dirname(paths[1]), &found[1]) != 0))
+        return false;
+    return (!exist || S_ISREG(found[0].st_mode)) && found[0].st_dev == found[1].st_dev &&
+           found[0].st_ino == found[1].st_ino;
+}
+
+static bool file_differs(const struct config *config, const char *key, const char *file,
+                         const char *other_key, const char *other, struct config_fault *fault)
+{
+    if (file[0] == 0 || other[0] == 0 || strcmp(file, "-") == 0 ||
+        !is_one_file(config, file, other))
         return true;
     return config_fault_set(fault, key, " = \"%.200s\": want another file than %s", file,
                             other_key);
@@ -364,16 +388,18 @@ static bool file_differs(const char *key, const char *file, const char *other_ke
 /* Two logs in one file would mix their lines, and a restart could not read the ledger. */
 static bool logs_check(const struct config *config, struct config_fault *fault)
 {
-    static const char events[] = "log/events_file", ledger[] = "log/ledger_file";
+    static const char events[] = "log/events_file", ledger[] = "log/ledger_file",
+                      access[] = "log/access_file";
     const char *endpoint = config->log.otlp_endpoint;
     if (endpoint[0] != 0 && strncmp(endpoint, "http://", 7) != 0 &&
         strncmp(endpoint, "https://", 8) != 0)
         return config_fault_set(fault, "log/otlp_endpoint",
                                 " = \"%.200s\": want http://HOST:PORT/v1/traces", endpoint);
-    return file_differs(events, config->log.events_file, ledger, config->log.ledger_file, fault) &&
-           file_differs("log/access_file", config->log.access_file, ledger, config->log.ledger_file,
+    return file_differs(config, events, config->log.events_file, ledger, config->log.ledger_file,
                         fault) &&
-           file_differs("log/access_file", config->log.access_file, events, config->log.events_file,
+           file_differs(config, access, config->log.access_file, ledger, config->log.ledger_file,
+                        fault) &&
+           file_differs(config, access, config->log.access_file, events, config->log.events_file,
                         fault);
 }
 
@@ -659,10 +685,9 @@ enum status config_set(struct config *config, const char *source, const char *ke
     if (key == NULL)
         good = key_unknown(good ? key_path : "", "", &fault);
     else if (json == NULL)
-        good = config_fault_set(&fault, key_path, "%s",
-                                text_utf8_check(value, strlen(value)) == strlen(value)
-                                    ? ": no memory"
-                                    : ": want UTF-8 text");
+        good = text_utf8_check(value, strlen(value)) == strlen(value)
+                   ? config_fault_no_memory(&fault, key_path)
+                   : config_fault_set(&fault, key_path, ": want UTF-8 text");
     else if (config_key_of_machine(key))
         good = set_machine(&reader, key, key_path, json);
     else

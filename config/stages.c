@@ -286,7 +286,7 @@ bool config_stages_set(struct config_machine *machine, const char *path, const j
         return false;
     char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
     if (text == NULL)
-        return config_fault_set(fault, path, ": no memory");
+        return config_fault_no_memory(fault, path);
     bool fits = strlen(text) < sizeof(machine->stages);
     if (fits) /* A list of one entry is a stage process of its own, with its own device or host. */
         snprintf(machine->stages, sizeof(machine->stages), "%s",
@@ -312,7 +312,7 @@ static bool stages_of(const struct config_machine *machine, const char *path,
     json_t *value = config_stages_json(machine);
     *out = (struct config_stages){.count = 0};
     if (value == NULL && machine->stages[0] != 0)
-        return config_fault_set(fault, path, ": no memory");
+        return config_fault_no_memory(fault, path);
     /* One stage of several ranks. */
     if (value == NULL && machine->tensor_parallel > 1)
         value = json_integer(1);

@@ -52,18 +52,21 @@ extern const size_t config_key_count;
 struct config_fault {
     char path[CONFIG_KEY_BYTES]; /* Path of the key. */
     char message_end[320]; /* The part of the error message after the path: ` = "16k": want …`. */
+    enum status status;    /* ST_INVALID, or ST_NO_MEMORY (config_fault_no_memory). */
 };
 
 /* Sets the fault's path, and formats its message_end as printf does. Returns false, so that a check
  * can end with `return config_fault_set(…)`. */
 bool config_fault_set(struct config_fault *fault, const char *path, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Sets a fault that says that there is no memory. Returns false. */
+bool config_fault_no_memory(struct config_fault *fault, const char *path);
 /* Sets the fault's path, and ` = VALUE: TEXT` as its message_end: the value as JSON, cut to 80
  * bytes, and a text formatted as printf does. Returns false. */
 bool config_fault_value(struct config_fault *fault, const char *path, const json_t *value,
                         const char *format, ...) __attribute__((format(printf, 4, 5)));
 /* Stores a fault's whole message: "cleave.json:12: /kv/dtype = …". source: the file, or an option
- * such as "--set". line: 0 = none. Returns ST_INVALID. */
+ * such as "--set". line: 0 = none. Returns fault->status. */
 enum status config_fault_error(const struct config_fault *fault, const char *source, unsigned line,
                                struct error *error);
 

@@ -49,16 +49,17 @@ static void on_machine_crashed(void *self, struct fleet_machine *machine, const 
     gateway_machine_crashed(s->gateway, machine, how, ids, count);
 }
 
-static void on_machine_ended(void *self, struct fleet_machine *machine)
+static void on_machine_ended(void *self, struct fleet_machine *machine, const char *reason)
 {
     struct serve *s = self;
-    gateway_machine_address_set(s->gateway, machine, "");
+    gateway_machine_ended(s->gateway, machine, reason);
 }
 
 static void on_machine_given_up(void *self, struct fleet_machine *machine, const char *why)
 {
     struct serve *s = self;
     const char *name = machine->config.name;
+    gateway_machine_ended(s->gateway, machine, why);
     if (serve_update_machine_failed(s, machine, why))
         return;
     if (s->announced) {

@@ -248,33 +248,6 @@ static void draft_check(const struct config *config, int machine_index, struct m
                   (unsigned long long)(version->file_bytes.draft >> 20));
 }
 
-/* Reports machines of this host whose stages do not fit the layers of the model. */
-static void layers_check(const struct config *config, int machine_index,
-                         const struct model_file *file, const struct check_report *report)
-{
-    struct config_stages stages;
-    struct model_hyper hyper;
-    struct error error;
-    char key[LIMIT_NAME_BYTES + 40];
-    if (model_hyper_read(file, &hyper, &error) != ST_OK) /* It has been read before. */
-        return;
-    for (uint32_t i = 0; i < config->machine_count; i++) {
-        const struct config_machine *machine = &config->machines[i];
-        config_stages(machine, &stages);
-        bool here = machine_index >= 0 ? (int)i == machine_index : machine->local;
-        if (!here || stages.count == 0)
-            continue;
-        const struct config_stage *last = &stages.stages[stages.count - 1];
-        snprintf(key, sizeof(key), "machines/%s/stages", machine->name);
-        if (last->end_layer == 0 && last->list_index >= hyper.layer_count)
-            check_say(report, CHECK_ERROR, key, "%u stages, the model has %u layers",
-                      last->list_index + 1, hyper.layer_count);
-        else if (last->end_layer != 0 && last->end_layer != hyper.layer_count)
-            check_say(report, CHECK_ERROR, key, "the last layer is %u, the model's is %u",
-                      last->end_layer - 1, hyper.layer_count - 1);
-    }
-}
-
 static void model_check(const struct config *config, int machine_index, bool is_deep,
                         const struct check_report *report, struct config_model_bytes *bytes_out)
 {
@@ -291,7 +264,6 @@ static void model_check(const struct config *config, int machine_index, bool is_
         if (!is_deep && version.template_path[0] != 0 && access(version.template_path, R_OK) != 0)
             check_say(report, CHECK_ERROR, "chat_template_file", "%s: %s", version.template_path,
                       strerror(errno));
-        layers_check(config, machine_index, file, report);
         draft_check(config, machine_index, file, &version, report);
         *bytes_out = version.file_bytes;
     } else {

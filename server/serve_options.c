@@ -31,7 +31,7 @@ static const struct option_entry entries[] = {
     {"check", NULL, OPTION_FLAG, FIELD(check_only), 0, 0, {NULL}, NULL,
      "check the config and the files that it names, print what would run, and exit"},
     {"quiet", NULL, OPTION_FLAG, FIELD(quiet), 0, 0, {NULL}, NULL,
-     "print only the line that says that the server is ready; log warnings and errors"},
+     "print only the line that says that the server is ready; log warnings, errors and audit lines"},
     {"log-level", "LEVEL", OPTION_TEXT, FIELD(log_level), 0, 0, {LOG_LEVEL_NAMES}, NULL,
      "least level of log lines, info if not given"},
 };

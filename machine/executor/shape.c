@@ -15,16 +15,29 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
+enum status machine_shape_file_open(const struct config *config, struct model_file **out,
+                                    struct error *error)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct config_adapter adapter;
+    struct model_file *file = NULL;
+    enum status status = config_model_path(config, path, error);
+    if (status == ST_OK)
+        status = model_file_open(path, &file, error);
+    for (uint32_t i = 0; status == ST_OK && config_adapter_at(config, i, &adapter); i++)
+        status = model_file_adapter_add(file, adapter.name, adapter.path, error);
+    if (status != ST_OK) {
+        model_file_close(file);
+        return status;
+    }
+    *out = file;
+    return ST_OK;
+}
+
 static enum status read_file(const struct config *config, struct model_file **file_out,
                              struct machine_shape *out, struct error *error)
 {
-    char path[LIMIT_PATH_BYTES];
-    enum status status = config_model_path(config, path, error);
-    if (status == ST_OK)
-        status = model_file_open(path, file_out, error);
-    struct config_adapter adapter;
-    for (uint32_t i = 0; status == ST_OK && config_adapter_at(config, i, &adapter); i++)
-        status = model_file_adapter_add(*file_out, adapter.name, adapter.path, error);
+    enum status status = machine_shape_file_open(config, file_out, error);
     if (status == ST_OK)
         status = model_hyper_read(*file_out, &out->hyper, error);
     if (status != ST_OK)

@@ -30,6 +30,11 @@ struct machine_shape {
     struct stage_plan plan;
 };
 
+/* Opens the model file with its adapters. The caller closes *out (model_file_close). Returns the
+ * errors of config_model_path, model_file_open and model_file_adapter_add. */
+enum status machine_shape_file_open(const struct config *config, struct model_file **out,
+                                    struct error *error);
+
 /* Opens the model file with its adapters, and computes the shape. The caller closes *file_out if it
  * is not NULL, also after an error. The error says what is wrong. */
 enum status machine_shape_read(const struct config *config,

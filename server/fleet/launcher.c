@@ -22,7 +22,8 @@
 /* A process that ran for this time is restarted after the shortest pause. */
 #define LIVED_LONG_US 10000000
 /* A process that the kernel has killed has ended after this time, also if it had much memory. */
-#define KILLED_US 10000000
+#define KILLED_US      10000000
+#define END_TEXT_BYTES 128 /* How a process ended, for logs. */
 
 struct launcher {
     struct launcher_options options;
@@ -204,12 +205,12 @@ static void ready_read(struct launcher *l, struct fleet_machine *m)
         l->options.events.ready(l->options.self, m, text);
 }
 
-static void end_text(const siginfo_t *info, char *out, size_t capacity)
+static void end_text(const siginfo_t *info, char out[END_TEXT_BYTES])
 {
     if (info->si_code == CLD_EXITED)
-        snprintf(out, capacity, "exit status %d", info->si_status);
+        snprintf(out, END_TEXT_BYTES, "exit status %d", info->si_status);
     else
-        snprintf(out, capacity, "signal %d, %s", info->si_status, strsignal(info->si_status));
+        snprintf(out, END_TEXT_BYTES, "signal %d, %s", info->si_status, strsignal(info->si_status));
 }
 
 /* Plans the restart of a machine that died, or was asked to end (asked): at once if it served a
@@ -239,46 +240,46 @@ static void restart_plan(struct launcher *l, struct fleet_machine *m, const char
 /* Reports a crash with the requests of the running batches. Returns false if it was none. A SIGKILL
  * of the machine or of one of its stage processes counts as a crash if the kernel has killed a
  * process because memory was short: that process was probably this one. The kernel may kill several
- * machines at once, so each takes one kill. */
-static bool crash_report(struct launcher *l, struct fleet_machine *m, const siginfo_t *info)
+ * machines at once, so each takes one kill. Writes to how_out how the process ended. */
+static bool crash_report(struct launcher *l, struct fleet_machine *m, const siginfo_t *info,
+                         char how_out[END_TEXT_BYTES])
 {
-    char how[128];
     memory_kills_look(l);
     bool stage = info->si_code == CLD_EXITED && info->si_status == CHILD_EXIT_KILLED;
     bool sigkill = info->si_code != CLD_EXITED && info->si_status == SIGKILL;
     bool memory = (stage || sigkill) && l->kills_open > 0;
     l->kills_open -= memory;
+    end_text(info, how_out);
+    if (memory)
+        snprintf(how_out, END_TEXT_BYTES,
+                 "%sprobably killed by the kernel, because memory was short",
+                 stage ? "one of its stage processes was " : "");
     if (l->stopping || (!memory && !child_crashed(info)))
         return false;
-    end_text(info, how, sizeof(how));
-    if (memory)
-        snprintf(how, sizeof(how), "%sprobably killed by the kernel, because memory was short",
-                 stage ? "one of its stage processes was " : "");
     uint32_t count = batch_record_read(m->process.batches_fd, l->ids);
-    l->options.events.crashed(l->options.self, m, how, l->ids, count);
+    l->options.events.crashed(l->options.self, m, how_out, l->ids, count);
     return true;
 }
 
 static void process_ended(struct launcher *l, struct fleet_machine *m, const siginfo_t *info)
 {
     enum process_state state = m->process.state;
-    bool crashed = crash_report(l, m, info);
-    char status[64];
-    char why[sizeof(struct error) + 64];
-    end_text(info, status, sizeof(status));
+    char status[END_TEXT_BYTES], why[sizeof(struct error) + 64];
+    bool crashed = crash_report(l, m, info, status);
     const char *how = m->process.failure != NULL ? m->process.failure : status;
+    snprintf(why, sizeof(why), "its process has ended: %s", how);
     m->process.state = PROCESS_NONE;
     if (l->stopping) {
         log_debug("machine %s has ended: %s", m->config.name, how);
     } else if (state == PROCESS_ENDING) {
         log_info("machine %s has ended: %s", m->config.name, how);
-        l->options.events.ended(l->options.self, m);
+        l->options.events.ended(l->options.self, m, why);
     } else if (!m->process.was_ready) {
         m->process.state = PROCESS_GIVEN_UP;
         snprintf(why, sizeof(why), "it ended before it was ready: %s", how);
         l->options.events.given_up(l->options.self, m, why);
     } else {
-        l->options.events.ended(l->options.self, m);
+        l->options.events.ended(l->options.self, m, why);
         restart_plan(l, m, how, child_killed(info) && !crashed,
                      info->si_code == CLD_EXITED && info->si_status == 0);
     }
@@ -315,6 +316,7 @@ static int64_t restart_turn(struct launcher *l, struct fleet_machine *m, int64_t
     if (machine_start(l, m, &error) == ST_OK)
         return INT64_MAX;
     log_error("%s", error.text);
+    l->options.events.ended(l->options.self, m, error.text);
     m->process.restart_us = now_us + RESTART_MAX_US;
     return m->process.restart_us;
 }

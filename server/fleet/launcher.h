@@ -33,9 +33,10 @@ struct launcher_events {
      * 0 = none. `ended` or `given_up` is called next. */
     void (*crashed)(void *self, struct fleet_machine *machine, const char *crash_text,
                     const uint64_t *ids, uint32_t id_count);
-    /* The machine's process has ended. Unless launcher_machine_stop was called, another process is
-     * started. */
-    void (*ended)(void *self, struct fleet_machine *machine);
+    /* The machine's process has ended, or none could be started. Unless launcher_machine_stop was
+     * called, another process is started. reason: for operators, such as "its process has ended:
+     * signal 9, Killed". */
+    void (*ended)(void *self, struct fleet_machine *machine, const char *reason);
     /* The machine's first process ended before it was ready. No other process is started. */
     void (*given_up)(void *self, struct fleet_machine *machine, const char *reason);
 };

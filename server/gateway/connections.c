@@ -203,15 +203,17 @@ void connections_drop(struct connections *c, struct fleet_machine *m, const char
     if (m->connection.peer == NULL)
         return;
     transport_disconnect(c->transport, m->connection.peer);
-    snprintf(m->connection.down_reason, sizeof(m->connection.down_reason), "%s", why);
+    snprintf(m->connection.down_reason, sizeof(m->connection.down_reason), "%.250s", why);
     connection_lost(c, m, false);
 }
 
-void connections_address_set(struct connections *c, struct fleet_machine *m, const char *address)
+void connections_address_set(struct connections *c, struct fleet_machine *m, const char *address,
+                             const char *reason)
 {
     struct fleet_connection *connection = &m->connection;
-    connections_drop(c, m,
-                     address[0] != 0 ? "it has another address now" : "its process has ended");
+    connections_drop(c, m, reason);
+    if (address[0] == 0)
+        snprintf(connection->down_reason, sizeof(connection->down_reason), "%.250s", reason);
     snprintf(connection->address, sizeof(connection->address), "%s", address);
     connection->logged_reason[0] = 0;
     connection->mismatch = false;

@@ -57,8 +57,10 @@ enum status connections_keys_set(struct connections *c, const struct secret_keys
                                  struct error *error);
 
 /* Sets a machine's address, and drops its connection or attempt. The next connections_turn connects
- * to the new address. "" = no address: no attempt is made. */
-void connections_address_set(struct connections *c, struct fleet_machine *m, const char *address);
+ * to the new address. "" = no address: no attempt is made, and `reason` is the machine's
+ * connection.down_reason. */
+void connections_address_set(struct connections *c, struct fleet_machine *m, const char *address,
+                             const char *reason);
 /* Drops the machine's connection or attempt, if there is one. connections_turn connects again
  * later, unless the machine has no address or connections_stop was called. */
 void connections_drop(struct connections *c, struct fleet_machine *m, const char *reason);

@@ -57,9 +57,12 @@ enum status gateway_cluster_keys_set(struct gateway *g, const struct secret_keys
 void gateway_machine_add(struct gateway *g, struct fleet_machine *machine, uint32_t version);
 
 /* Sets a machine's address and drops its connection. The gateway connects to the address, and
- * connects again after a pause when the connection is lost. "" = no address: no attempt is made. */
+ * connects again after a pause when the connection is lost. */
 void gateway_machine_address_set(struct gateway *g, struct fleet_machine *machine,
                                  const char *address);
+/* Forgets a machine's address and drops its connection: the machine has no process. reason: for
+ * the log and the state of the machine, such as "its process has ended: signal 9, Killed". */
+void gateway_machine_ended(struct gateway *g, struct fleet_machine *machine, const char *reason);
 
 /* Handles a crash of a local machine's process: drops the connection to the machine. The requests
  * `ids` that this gateway has sent to the machine become suspects (blame.h) or fail. ids: the

@@ -7,7 +7,12 @@
 
 void gateway_machine_address_set(struct gateway *g, struct fleet_machine *m, const char *address)
 {
-    connections_address_set(g->connections, m, address);
+    connections_address_set(g->connections, m, address, "it has another address now");
+}
+
+void gateway_machine_ended(struct gateway *g, struct fleet_machine *m, const char *reason)
+{
+    connections_address_set(g->connections, m, "", reason);
 }
 
 void gateway_machine_crashed(struct gateway *g, struct fleet_machine *m, const char *crash_text,
@@ -109,7 +114,7 @@ void gateway_machine_add(struct gateway *g, struct fleet_machine *m, uint32_t ve
 
 void gateway_machine_remove(struct gateway *g, struct fleet_machine *m)
 {
-    gateway_machine_address_set(g, m, "");
+    connections_address_set(g->connections, m, "", "it has left the cluster");
     gateway_machine_others_gone(g, m);
     gateway_machine_links_forget(g, m);
     if (fleet_machine_draining(m)) /* the next machine with this index does not drain */

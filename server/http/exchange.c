@@ -12,6 +12,9 @@
  * resumes the connections, so libmicrohttpd is never entered from inside the gateway. */
 #include "server/http/internal.h"
 
+#include "common/log.h"
+
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +35,10 @@ void http_exchange_watch(struct exchange *x)
     x->fd = info != NULL ? info->connect_fd : -1;
     struct epoll_event event = {.events = EPOLLRDHUP, .data.ptr = x};
     x->socket_watched = x->fd >= 0 && epoll_ctl(x->http->epoll, EPOLL_CTL_ADD, x->fd, &event) == 0;
+    if (!x->socket_watched)
+        log_warn("request %s: its connection cannot be watched: %s; if its client leaves, it goes "
+                 "on",
+                 x->request_id, strerror(errno));
 }
 
 void http_exchange_unwatch(struct exchange *x)

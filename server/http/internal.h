@@ -343,7 +343,7 @@ enum MHD_Result http_answer_completion(struct exchange *exchange,
  * HTTP status is known; otherwise suspends the connection. */
 enum MHD_Result http_completion_begin(struct exchange *exchange, struct served_model *model,
                                       struct completion_input *input);
-/* Begins to watch whether the client of a suspended connection goes away. */
+/* Begins to watch whether the client of a suspended connection goes away. Logs a failure. */
 void http_exchange_watch(struct exchange *exchange);
 void http_exchange_unwatch(struct exchange *exchange); /* Ends http_exchange_watch. */
 void http_exchange_suspend(struct exchange *exchange); /* Suspends the connection. */

@@ -175,8 +175,7 @@ static bool check_machine_down(const struct metrics *m, uint32_t i, char *what)
     if (m->machines[i].up || fleet_machine_leaving(machine) || machine->connection.mismatch)
         return false;
     if (machine->process.state == PROCESS_GIVEN_UP)
-        return SAY("its process ended before it was ready, and is not started again: %s",
-                   why[0] != 0 ? why : "its log says why");
+        return SAY("its process is not started again: %s", why);
     return SAY("the gateway is not connected to it: %s",
                why[0] != 0 ? why : "it has not started yet");
 }

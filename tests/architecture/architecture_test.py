@@ -61,7 +61,7 @@ MAY_INCLUDE = {
     "tools/report": {"common"},
     "tools/admin": {"common", "tools/report"},
     "tools/fetch": {"common", "config", "model"},
-    "tools/check": {"common", "config", "compute", "transport", "server", "server/api"},
+    "tools/check": {"common", "config", "compute", "model", "transport", "machine/executor", "server", "server/api"},
     "tools/trace": {"common", "events", "tools/report"},
     "tools/partition/solver": {"common"},
     "tools/partition": {"common", "profile", "tools/partition/solver"},
@@ -203,6 +203,7 @@ def check_file(path, text, known):
     if path != "common/json.c" and not within(path, "tests"):
         for name in JSON_LOAD.findall(code):
             yield True, f"{path}: {name}() reports a lack of memory as malformed JSON (call common/json.h)"
+    # The processes of tools/ end if jansson finds no memory (json_exit_without_memory).
     if path != "common/json.c" and owner(path) not in ("tests", "bench") and not within(path, "tools"):
         for name in JSON_DROPPED.findall(code):
             yield True, f"{path}: {name}() fails if memory runs out (look at its result)"

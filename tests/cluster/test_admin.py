@@ -7,11 +7,14 @@ import json
 import os
 import pty
 import select
+import shutil
+import signal
 import subprocess
+import tempfile
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-from cluster import BINARY, Cluster, need_model, wait_until
+from cluster import BINARY, MODEL, Cluster, need_model, wait_until
 
 KEYS = {"keys": [{"name": "operator", "key": "sk-operator-0123456789", "admin": True},
                  {"name": "client", "key": "sk-client-0123456789abc"}]}
@@ -135,8 +138,19 @@ def check_top(where):
     os.close(child)
 
 
+def check_not_restarted(where, model):
+    """A machine whose processes end before they are ready: the status says why, also as JSON."""
+    os.replace(cluster.write("wrong.gguf", "no model"), model)
+    os.kill(cluster.children()["token-0"], signal.SIGKILL)
+    why = f"its process has ended: {os.path.basename(model)}: not a GGUF file"
+    wait_until(lambda: f"  token-0: {why}" in run("status", *where)[0], "the status has the reason", cluster=cluster)
+    machines = json.loads(run("status", "--json", *where)[0])[0]["machines"]
+    assert next(m["why"] for m in machines if m["name"] == "token-0").startswith(why), machines
+
+
 need_model()
-with Cluster(CONFIG, files={"keys.json": KEYS}) as cluster:
+with tempfile.TemporaryDirectory(prefix="cleave-test-") as scratch, \
+        Cluster({**CONFIG, "model": shutil.copy(MODEL, scratch)}, files={"keys.json": KEYS}) as cluster:
     cluster.headers["Authorization"] = "Bearer sk-operator-0123456789"
     cluster.wait_health(200, "")
     cluster.post("/v1/completions", {"prompt": "a b c", "max_tokens": 4, "ignore_eos": True})
@@ -155,4 +169,5 @@ with Cluster(CONFIG, files={"keys.json": KEYS}) as cluster:
     check_reload_unchanged()
     check_access(admin_socket, base)
     check_top(by_socket)
+    check_not_restarted(by_socket, cluster.config["model"])
 print("ok")

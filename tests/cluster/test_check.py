@@ -6,11 +6,12 @@ import json
 import os
 import re
 import socket
+import struct
 import subprocess
 import tempfile
 
 from cluster import BINARY, MODEL, need_model
-from tiny_model import renamed_token
+from tiny_model import renamed_token, write as tiny_write
 
 PLANTED = {
     "modell": "x.gguf",
@@ -39,7 +40,7 @@ FOUND = [  # key (or part of the text), result, part of the text
     ("log/events_file", "error", "no file can be made in /nonexistent"),
     ("log/access_file", "error", "/ is a folder: want a file"),
     ("chat_template_file", "error", "missing.jinja: No such file"),
-    ("machines/p1/stages", "error", "60 stages, the model has 30 layers"),
+    ("", "error", "machines/p1/stages: 60 stages, the model has 30 layers"),
     ("machines/p0/device", "error", "device cuda:0: no plugin"),
     ("machines/t2/device", "warning", "will compute on the CPU"),
     ("machines/t0/address", "error", "no-such-host.invalid"),
@@ -151,10 +152,44 @@ def check_draft(folder):
         assert done.returncode == 1 and "scheduler/draft_model: " + why in done.stderr, done
 
 
+def check_tensors(folder):
+    """With --deep, tensors of another name or shape are found, in the model and in the draft model."""
+    good = tiny_write(MODEL, os.path.join(folder, "good.gguf"), layers=2)
+    with open(good, "rb") as file:
+        data = file.read()
+    name, dims = b"blk.1.ffn_down.weight", struct.pack("<QQ", 96, 64)
+    assert data.count(name + struct.pack("<I", 2) + dims) == 1
+
+    def broken(path, what, instead):
+        with open(os.path.join(folder, path), "wb") as file:
+            file.write(data.replace(what, instead))
+        return file.name
+
+    missing = broken("missing.gguf", name, b"blk.1.ffn_over.weight")
+    shape = broken("shape.gguf", name + struct.pack("<I", 2) + dims, name + struct.pack("<IQQ", 2, 64, 96))
+
+    def errors(model, draft, machines, status):
+        path = write(folder, "tensors.json", {"model": model, "http": {"listen": "127.0.0.1:0"}, "kv": {"memory": "16MiB"},
+                                              "scheduler": {"speculative_tokens": 4, "draft_model": draft},
+                                              "pools": {"prompt": ["p0"], "token": ["t0"]}, "machines": machines})
+        assert json.loads(run(path, "--json", status=0))["good"]  # Only --deep looks at the tensors.
+        results = json.loads(run(path, "--json", "--deep", status=status))["results"]
+        return [(r["key"], r["text"]) for r in results if r["result"] == "error"]
+
+    for machines in ({}, {"p0": {"stages": 2}, "t0": {"tensor_parallel": 3}}):
+        assert errors(good, good, machines, 0) == []
+        found = errors(shape, "", machines, 1)
+        assert {machine for _, text in found for machine in machines if machine in text} == set(machines), found
+        assert all(key == "model" and "blk.1.ffn_down.weight has shape 64 x 96, want 96 x 64" in text for key, text in found), found
+    found = errors(good, missing, {}, 1)
+    assert len(found) == 1 and found[0][0] == "scheduler/draft_model" and "tensor blk.1.ffn_over.weight" in found[0][1], found
+
+
 need_model()
 with tempfile.TemporaryDirectory(prefix="cleave-test-") as scratch:
     check_planted(scratch)
     check_broken(scratch)
     check_good(scratch)
     check_draft(scratch)
+    check_tensors(scratch)
 print("ok")

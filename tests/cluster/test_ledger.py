@@ -5,6 +5,7 @@ token machine, and its successor completes the ledger."""
 
 import json
 import os
+import resource
 import signal
 import tempfile
 import threading
@@ -171,6 +172,13 @@ def check_rotation(cluster, path):
                        cluster=cluster)
     assert [(line["answer"], tokens(line)) for line in lines] == want, (lines, want)
     assert cluster.logged().count("takes no lines") == 1 and cluster.metric("cleave_ledger_answers_lost_total") == 0
+    # The same for a file at the limit of sizes (ulimit -f).
+    limit = resource.prlimit(cluster.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(cluster.process.pid, resource.RLIMIT_FSIZE, (os.path.getsize(path), limit[1]))
+    want.append(counted(cluster, *BODIES[0], "beta"))
+    wait_until(lambda: cluster.metric("cleave_ledger_lines_waiting") == 1, "the line waits", cluster=cluster)
+    resource.prlimit(cluster.process.pid, resource.RLIMIT_FSIZE, limit)
+    wait_until(lambda: [(line["answer"], tokens(line)) for line in ledger_lines(path)] == want, "the line follows", cluster=cluster)
 
 
 need_model()

@@ -7,6 +7,7 @@
 #include "tests/scarce_memory.h"
 
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char path[] = "/tmp/cleave-json-XXXXXX";
@@ -69,6 +70,33 @@ static void check_unreadable(void)
     CHECKF(why.line <= 0 && strcmp(why.text, "Is a directory") == 0, "%s", why.text);
 }
 
+static bool memory_ends; /* malloc returns NULL. */
+
+void *__real_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes);
+
+void *__wrap_malloc(size_t bytes)
+{
+    return memory_ends ? NULL : __real_malloc(bytes);
+}
+
+/* A process that has called json_exit_without_memory makes values, and ends when it cannot. */
+static void check_exit(void)
+{
+    int status;
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        json_exit_without_memory();
+        json_t *object = json_object();
+        memory_ends = json_object_set_new(object, "a", json_string("b")) == 0;
+        json_object_set_new(object, "c", json_string("d"));
+        _exit(2);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECKF(WIFEXITED(status) && WEXITSTATUS(status) == 1, "status %d", status);
+}
+
 int main(void)
 {
     json_t *root;
@@ -82,6 +110,7 @@ int main(void)
     }
     CHECK(json_text_load(NULL, 0, 0, &root, &why) == ST_INVALID && root == NULL);
     check_unreadable();
+    check_exit();
     CHECK(unlink(path) == 0);
     return 0;
 }

@@ -223,6 +223,8 @@ static const struct {
      "cleave.json:1: /log/access_file = \"a\": want another file than log/ledger_file"},
     {"{\"log\": {\"ledger_file\": \"a\", \"events_file\": \"a\"}}",
      "cleave.json:1: /log/events_file = \"a\": want another file than log/ledger_file"},
+    {"{\"log\": {\"ledger_file\": \"./a\", \"access_file\": \".//a\"}}",
+     "cleave.json:1: /log/access_file = \".//a\": want another file than log/ledger_file"},
     {"{\"log\": {\"otlp_endpoint\": \"a:4318\"}}",
      "cleave.json:1: /log/otlp_endpoint = \"a:4318\": want http://HOST:PORT/v1/traces"},
     {"{\"log\": {\"events_file\": \"a\", \"access_file\": \"a\"}}",

@@ -26,7 +26,7 @@ struct check_options {
 static const struct option_entry entries[] = {
     {"machine", "NAME", OPTION_TEXT, FIELD(machine), 0, 0, {NULL}, NULL, "check what `cleave machine CONFIG NAME` needs on this host, instead of what `cleave serve` needs"},
     {"set", "KEY=VALUE", OPTION_TEXTS, FIELD(sets), 0, OPTION_TEXTS_MAX, {NULL}, NULL, "set a key of the config; may be repeated"},
-    {"deep", NULL, OPTION_FLAG, FIELD(deep), 0, 0, {NULL}, NULL, "also read the tokenizer, open the devices, and connect to other machines and to etcd"},
+    {"deep", NULL, OPTION_FLAG, FIELD(deep), 0, 0, {NULL}, NULL, "also read the tokenizer, compare the model's tensors with those that machines load, open the devices, and connect to other machines and to etcd"},
     {"schema", NULL, OPTION_FLAG, FIELD(schema), 0, 0, {NULL}, NULL, "print a JSON Schema of config files, for editors, instead of checking one"},
     {"keys-schema", NULL, OPTION_FLAG, FIELD(keys_schema), 0, 0, {NULL}, NULL, "print a JSON Schema of files of API keys (server/api_keys_file), for editors"},
     {"json", NULL, OPTION_FLAG, FIELD(json), 0, 0, {NULL}, NULL, "print the results as JSON"},
@@ -116,6 +116,7 @@ static enum status all_check(const struct check_options *options, struct config 
     } else {
         serve_check(config, options->deep, &report, &machines.files);
     }
+    check_weights(&machines, &report);
     check_machines(&machines, &report);
     return ST_OK;
 }

@@ -29,4 +29,15 @@ struct check_machines_options {
 void check_machines(const struct check_machines_options *options,
                     const struct check_report *report);
 
+/* Returns true if the own process of the machine with this index runs on this host. */
+bool check_machine_is_here(const struct check_machines_options *options, uint32_t index);
+
+/* --- weights.c --- */
+
+/* Checks that the stages of the machines that this host runs fit the model's layers; if is_deep,
+ * also that the files of the model and of the draft model have all tensors that these machines
+ * load, with the right shapes. Does nothing if files.model is 0. Passes the results to
+ * report->say. */
+void check_weights(const struct check_machines_options *options, const struct check_report *report);
+
 #endif

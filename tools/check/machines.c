@@ -17,8 +17,7 @@
 
 #define CONNECT_MS 3000
 
-/* True if the machine's own process runs on this host. */
-static bool is_here(const struct check_machines_options *options, uint32_t index)
+bool check_machine_is_here(const struct check_machines_options *options, uint32_t index)
 {
     return options->machine_index >= 0 ? (int)index == options->machine_index
                                        : options->config->machines[index].local;
@@ -83,7 +82,7 @@ static void memory_check(const struct check_machines_options *options,
     uint32_t count = 0;
     for (uint32_t i = 0; i < options->config->machine_count; i++) {
         const struct config_machine *machine = &options->config->machines[i];
-        if (!is_here(options, i) || device_name_gpu(machine->device, NULL))
+        if (!check_machine_is_here(options, i) || device_name_gpu(machine->device, NULL))
             continue;
         config_machine_memory_add(options->config, machine, &options->files, &need);
         /* A token machine stores nothing there (machine/tiers.c). */
@@ -212,7 +211,7 @@ void check_machines(const struct check_machines_options *options, const struct c
     for (uint32_t i = 0; i < options->config->machine_count; i++) {
         const struct config_machine *machine = &options->config->machines[i];
         snprintf(key, sizeof(key), "machines/%s/address", machine->name);
-        if (is_here(options, i)) {
+        if (check_machine_is_here(options, i)) {
             devices_check(options, machine, report);
             own_address_check(key, machine->address, report);
             stages_check(options, machine, report);

@@ -125,7 +125,8 @@ struct seen {
     uint64_t ids[3];
     uint32_t id_count;
     char address[LIMIT_ADDRESS_BYTES];
-    char why[256];
+    char why[256];    /* Of a crash, or of a machine that is given up. */
+    char reason[256]; /* Of `ended`. */
 };
 
 static void on_ready(void *self, struct fleet_machine *machine, const char *address)
@@ -145,9 +146,11 @@ static void on_crashed(void *self, struct fleet_machine *machine, const char *ho
     snprintf(seen->why, sizeof(seen->why), "%s", how);
 }
 
-static void on_ended(void *self, struct fleet_machine *machine)
+static void on_ended(void *self, struct fleet_machine *machine, const char *reason)
 {
-    ((struct seen *)self)[machine->index].ended++;
+    struct seen *seen = (struct seen *)self + machine->index;
+    seen->ended++;
+    snprintf(seen->reason, sizeof(seen->reason), "%s", reason);
 }
 
 static void on_given_up(void *self, struct fleet_machine *machine, const char *why)
@@ -299,8 +302,10 @@ static void test_not_started(bool *fault)
         CHECK(launcher_running_count(l) == 1);
     }
     *fault = false;
+    CHECKF(seen[0].ended > 1 && strstr(seen[0].reason, "start machine good: ") != NULL, "%s",
+           seen[0].reason);
     turn_until(l, &seen[0].ready, 2);
-    CHECK(launcher_running_count(l) == 2 && seen[0].ended == 1 && seen[0].crashed == 0);
+    CHECK(launcher_running_count(l) == 2 && seen[0].crashed == 0);
     stop_all(l, false);
 }
 
@@ -368,6 +373,8 @@ static void test_killed_at_once(void)
         turn_until(l, &seen[i].ready, 2);
         CHECKF(seen[i].crashed == 1 && strstr(seen[i].why, "memory was short") != NULL, "%d: %s", i,
                seen[i].why);
+        CHECKF(strstr(seen[i].reason, "ended: probably killed by the kernel") != NULL, "%s",
+               seen[i].reason);
     }
     kill(atoi(seen[0].address + 10), SIGKILL);
     turn_until(l, &seen[0].ready, 3);
@@ -433,6 +440,8 @@ int main(int argc, char **argv)
     pid_t pid = atoi(seen[0].address + 10);
     kill(pid, SIGKILL); /* once: it is started again, with another process */
     turn_until(l, &seen[0].ended, 1);
+    CHECKF(strcmp(seen[0].reason, "its process has ended: signal 9, Killed") == 0, "%s",
+           seen[0].reason);
     turn_until(l, &seen[0].ready, 2);
     CHECK(atoi(seen[0].address + 10) != pid && seen[0].given_up == 0 && seen[0].crashed == 0);
     stop_all(l, true);

@@ -126,7 +126,7 @@ static void machine_step(struct fake_cluster *c, struct fake_machine *m)
         if (draw(2) == 0)
             gateway_machine_crashed(c->gateway, fake_record(m), "signal 11", ids, id_count);
         if (draw(2) != 0) /* else the gateway finds out by itself */
-            gateway_machine_address_set(c->gateway, fake_record(m), "");
+            gateway_machine_ended(c->gateway, fake_record(m), "it has ended");
         return;
     }
     if (what == 1 && m->gateway != NULL && m->peers != 0) {

@@ -1,14 +1,32 @@
 /* Goal: connections that do nothing, or send slowly, do not lock others out of the server, and end
  * in time. Method: more connections than the server has places; the test sets the clock. */
+#include "common/log.h"
+#include "common/text.h"
 #include "tests/check.h"
 #include "tests/server/http/http_fixture.h"
 
+#include <errno.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define PLACES 32 /* http/connections_max */
+
+static atomic_bool watching_fails; /* No connection can be watched. */
+
+int __real_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event);
+int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event);
+
+int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event)
+{
+    if (!watching_fails || operation != EPOLL_CTL_ADD || event->events != EPOLLRDHUP)
+        return __real_epoll_ctl(epoll, operation, fd, event);
+    errno = ENOMEM;
+    return -1;
+}
 
 static uint32_t open_count(void)
 {
@@ -140,6 +158,20 @@ static void check_connections_end_in_time(void)
     wait_open(0);
 }
 
+/* A request whose connection cannot be watched is answered, and the log has the reason. */
+static void check_not_watched(void)
+{
+    struct text logged = {0};
+    watching_fails = true;
+    CHECK(ask("POST", "/v1/completions", "", "{\"prompt\": \"ehi\"}") == 200);
+    watching_fails = false;
+    log_kept_write(&logged);
+    text_add(&logged, "", 1);
+    CHECKF(strstr(logged.data, "cannot be watched: Cannot allocate memory") != NULL, "%s",
+           logged.data);
+    text_done(&logged);
+}
+
 static void admin_state(void *self, struct text *answer)
 {
     (void)self;
@@ -148,12 +180,14 @@ static void admin_state(void *self, struct text *answer)
 
 int main(void)
 {
+    log_keep(4096);
     server_config_default();
     config.http.connections_max = PLACES;
     server_start((struct http_options){.admin = {.state = admin_state}});
     check_silent_connections_lock_nobody_out();
     check_work_leaves_places();
     check_connections_end_in_time();
+    check_not_watched();
     server_stop();
     return 0;
 }
