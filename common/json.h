@@ -1,7 +1,7 @@
 /* json: reads JSON text with jansson, and says why a text could not be read; copies JSON values.
  * Any folder may call the functions, on any thread, unless a comment says otherwise. They write no
- * logs. `flags` are those of jansson, such as JSON_REJECT_DUPLICATES. Text that the program itself makes is
- * written with common/text.h or jansson.
+ * logs. `flags` are those of jansson, such as JSON_REJECT_DUPLICATES. Text that the program itself
+ * makes is written with common/text.h or jansson.
  *
  * A function of jansson that adds a value to an object or a list returns -1 if memory runs out. It
  * also returns -1 if the value is NULL, because there was no memory for the value. The caller must
