@@ -286,9 +286,11 @@ uint32_t http_record_spans(const struct http_record *record, const uint64_t ids[
 
 /* --- headers.c --- */
 
+/* Returns the path of a request target, which is a path or a URL (RFC 9112, section 3.2.2). */
+const char *http_target_path(const char *target);
 /* Checks the headers, such as access, method and size. Sets fields such as body_expected. Returns
  * false, with the answer in *error, if the request is refused. */
-bool http_headers_check(struct exchange *exchange, const char *url, const char *method,
+bool http_headers_check(struct exchange *exchange, const char *target, const char *method,
                         struct api_error *error);
 /* Fills *error with the answer to a body that is too large. Returns false. */
 bool http_body_too_large(struct exchange *exchange, struct api_error *error);
