@@ -229,7 +229,8 @@ static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *conn
     x->began_us = clock_now_us(h->options.clock);
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    x->client = info != NULL ? info->socket_context : NULL;
+    const struct http_connection *of = info != NULL ? info->socket_context : NULL;
+    x->client = of != NULL ? of->client : NULL;
     info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_DAEMON);
     x->from_admin_socket = info != NULL && info->daemon == h->admin_daemon;
     if (x->client != NULL)
