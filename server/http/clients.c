@@ -21,6 +21,7 @@ struct address {
     uint64_t network;
     bool is_v6;
     uint32_t clients;
+    uint64_t handshake_turn; /* `turns` at the latest permitted handshake. */
 };
 
 struct list {
@@ -48,7 +49,10 @@ struct http_clients {
     struct list lists[HTTP_CLIENT_STATES];
     uint32_t count; /* Without CLOSING. */
     uint32_t working;
-    int64_t rates_check_us; /* When the rates are checked next. */
+    int64_t rates_check_us;  /* When the rates are checked next. */
+    uint64_t turns;          /* Number of calls of http_clients_turn, plus 1. */
+    int64_t handshakes_us;   /* When the turn's first handshake went on; 0 = none did. */
+    uint64_t handshake_turn; /* As in struct address, for all clients without an address. */
     uint64_t hash_key;
     struct address *buckets[BUCKETS];
 };
@@ -147,6 +151,7 @@ enum status http_clients_open(const struct http_clients_options *options, struct
     if (all == NULL)
         return ST_NO_MEMORY;
     all->options = *options;
+    all->turns = 1;
     secret_random(&all->hash_key, sizeof(all->hash_key));
     *out = all;
     return ST_OK;
@@ -278,6 +283,18 @@ void *http_client_request(const struct http_client *c)
     return c->request;
 }
 
+bool http_client_handshake_permit(struct http_client *c, int64_t now_us)
+{
+    struct http_clients *all = c->all;
+    if (all->handshakes_us == 0)
+        all->handshakes_us = now_us;
+    uint64_t *turn = c->address != NULL ? &c->address->handshake_turn : &all->handshake_turn;
+    if (now_us - all->handshakes_us >= HTTP_CLIENT_HANDSHAKES_US / (*turn == all->turns ? 2 : 1))
+        return false;
+    *turn = all->turns;
+    return true;
+}
+
 /* --- states --- */
 
 void http_client_state_set(struct http_client *c, enum http_client_state state, int64_t now_us)
@@ -394,6 +411,8 @@ static int64_t surplus_close(struct http_clients *all, int64_t now_us)
 int64_t http_clients_turn(struct http_clients *all, int64_t now_us)
 {
     const struct http_clients_options *options = &all->options;
+    all->turns++;
+    all->handshakes_us = 0;
     int64_t next_us = rates_check(all, now_us);
     int64_t arriving_us = late_close(all, HTTP_CLIENT_ARRIVING, options->arriving_us, now_us,
                                      "its first request did not arrive");

@@ -9,7 +9,8 @@
  * connection that has been arriving for at least HTTP_CLIENT_YOUNG_US. If no connection waits, the
  * new connection is accepted without a place, up to a limit, so that its request can get a 503.
  * Some places are kept for short requests such as /health. The number of clients of one address
- * that have shown no API key is limited. An IPv6 address stands for its network of 64 bits. */
+ * that have shown no API key is limited. An IPv6 address stands for its network of 64 bits. TLS
+ * handshakes have a limited time in each iteration of the event loop. */
 #ifndef SERVER_HTTP_CLIENTS_H
 #define SERVER_HTTP_CLIENTS_H
 
@@ -32,6 +33,11 @@ enum http_client_state {
 
 /* For this time a new connection is not replaced by a connection of another address. */
 #define HTTP_CLIENT_YOUNG_US 250000
+
+/* Longest time from the first TLS handshake after a call of http_clients_turn to the begin of the
+ * last one before the next call. Half of it is kept for addresses that had no handshake in this
+ * time. */
+#define HTTP_CLIENT_HANDSHAKES_US 20000
 
 struct http_clients;
 struct http_client;
@@ -76,6 +82,10 @@ void http_client_close(struct http_client *client, const char *reason);
 void http_client_request_set(struct http_client *client, void *request);
 /* Returns the pointer of http_client_request_set; NULL = none. */
 void *http_client_request(const struct http_client *client);
+
+/* Returns true if the TLS handshake of the client, whose state is ARRIVING, may go on now; false =
+ * after the next http_clients_turn. */
+bool http_client_handshake_permit(struct http_client *client, int64_t now_us);
 
 /* Enters a state other than ARRIVING and CLOSING. Does nothing for a client that is CLOSING. */
 void http_client_state_set(struct http_client *client, enum http_client_state state,

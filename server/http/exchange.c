@@ -222,9 +222,10 @@ static void refuse_rest(struct exchange *x, const struct api_error *error)
 /* The headers have arrived: opens the exchange and refuses what can be refused before the body is
  * read. */
 static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *connection,
-                                     const char *url, const char *method, const char *version,
+                                     const char *target, const char *method, const char *version,
                                      void **out)
 {
+    const char *url = http_target_path(target);
     struct exchange *x = calloc(1, sizeof(*x));
     if (x == NULL)
         return MHD_NO;
@@ -235,7 +236,8 @@ static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *conn
     x->began_us = clock_now_us(h->options.clock);
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    x->client = info != NULL ? info->socket_context : NULL;
+    const struct http_connection *of = info != NULL ? info->socket_context : NULL;
+    x->client = of != NULL ? of->client : NULL;
     info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_DAEMON);
     x->from_admin_socket = info != NULL && info->daemon == h->admin_daemon;
     if (x->client != NULL)
@@ -251,7 +253,7 @@ static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *conn
     trace_set(x);
     *out = x;
     struct api_error error = {0};
-    bool good = http_headers_check(x, url, method, &error);
+    bool good = http_headers_check(x, target, method, &error);
     if (!http_audit_open(x, url, method))
         good = api_error_set(&error, 503, NULL, "out of memory");
     http_exchange_enter(x, HTTP_CLIENT_RECEIVING);

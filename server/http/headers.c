@@ -44,6 +44,29 @@ static enum MHD_Result name_check(void *self, enum MHD_ValueKind kind, const cha
     return *good ? MHD_YES : MHD_NO;
 }
 
+/* Returns where the host begins in a request target that is a URL; 0 = the target is a path. */
+static size_t target_host(const char *target)
+{
+    if (strncasecmp(target, "http://", 7) == 0)
+        return 7;
+    return strncasecmp(target, "https://", 8) == 0 ? 8 : 0;
+}
+
+const char *http_target_path(const char *target)
+{
+    size_t host = target_host(target);
+    const char *path = host > 0 ? strchr(target + host, '/') : target;
+    return path != NULL ? path : "/";
+}
+
+/* Returns true if the target names no host, or this one. */
+static bool target_fits(const char *target, const char *host)
+{
+    size_t at = target_host(target);
+    size_t length = strcspn(target + at, "/");
+    return at == 0 || (strlen(host) == length && strncasecmp(target + at, host, length) == 0);
+}
+
 static bool refuse_framing(struct exchange *x, struct api_error *error, const char *text)
 {
     x->closes_connection = true; /* it is not known where the next request begins */
@@ -53,7 +76,7 @@ static bool refuse_framing(struct exchange *x, struct api_error *error, const ch
 /* Refuses what a proxy in front may read differently (RFC 9112, section 6.3): where one request
  * ends and the next begins, and for which host a request is. libmicrohttpd checks that
  * Content-Length is a number. */
-static bool framing_check(struct exchange *x, struct api_error *error)
+static bool framing_check(struct exchange *x, const char *target, struct api_error *error)
 {
     struct header_count length = headers_named(x, "Content-Length");
     struct header_count encoding = headers_named(x, "Transfer-Encoding");
@@ -74,6 +97,8 @@ static bool framing_check(struct exchange *x, struct api_error *error)
         return refuse_framing(x, error, "more than one Host header");
     if (host.count == 0 && !x->is_http_1_0)
         return refuse_framing(x, error, "the Host header is missing");
+    if (host.count > 0 && !target_fits(target, host.first))
+        return refuse_framing(x, error, "the URL and the Host header name different hosts");
     x->body_expected = encoding.count > 0 ? UINT64_MAX
                        : length.count > 0 ? strtoull(length.first, NULL, 10)
                                           : 0;
@@ -164,10 +189,11 @@ static bool place_check(struct exchange *x, struct api_error *error)
     return false;
 }
 
-bool http_headers_check(struct exchange *x, const char *url, const char *method,
+bool http_headers_check(struct exchange *x, const char *target, const char *method,
                         struct api_error *error)
 {
-    if (!framing_check(x, error))
+    const char *url = http_target_path(target);
+    if (!framing_check(x, target, error))
         return false;
     x->is_preflight = http_web_is_preflight(x, method);
     if (x->is_preflight)

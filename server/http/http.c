@@ -51,9 +51,11 @@ static void on_connection(void *self, struct MHD_Connection *connection, void **
                           enum MHD_ConnectionNotificationCode code)
 {
     struct http *h = self;
+    struct http_connection *c = *context;
     if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
-        if (*context != NULL)
-            http_client_remove(*context);
+        if (c != NULL)
+            http_client_remove(c->client);
+        free(c);
         *context = NULL;
         return;
     }
@@ -62,8 +64,17 @@ static void on_connection(void *self, struct MHD_Connection *connection, void **
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     const struct sockaddr *address = info != NULL ? info->client_addr : NULL;
     info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    if (address != NULL && info != NULL)
-        *context = http_client_add(h->clients, address, info->connect_fd, h->now_us);
+    if (address == NULL || info == NULL || (c = calloc(1, sizeof(*c))) == NULL)
+        return;
+    *c = (struct http_connection){.http = h, .mhd = connection};
+    c->client = http_client_add(h->clients, address, info->connect_fd, h->now_us);
+    if (c->client == NULL) {
+        free(c);
+        return;
+    }
+    *context = c;
+    if (h->options.tls)
+        http_handshake_pace(c);
 }
 
 /* Closes a client's connection: shuts its socket down, which wakes libmicrohttpd, and frees the
@@ -240,6 +251,11 @@ enum status http_open(const struct http_options *options, struct http **out, str
         goto undo_jobs;
     }
     clients_turn(h);
+    status = http_handshakes_open(h);
+    if (status != ST_OK) {
+        status = error_set(error, status, "epoll: %s", strerror(errno));
+        goto undo_clients;
+    }
     status = daemons_start(h, error);
     if (status != ST_OK)
         goto undo_daemons;
@@ -250,6 +266,8 @@ enum status http_open(const struct http_options *options, struct http **out, str
     return ST_OK;
 undo_daemons:
     daemons_stop(h);
+    http_handshakes_close(h);
+undo_clients:
     http_clients_close(h->clients);
 undo_jobs:
     text_jobs_end(h);
@@ -267,6 +285,7 @@ void http_close(struct http *h)
         return;
     for (struct exchange *x = h->exchanges; x != NULL; x = x->next)
         http_exchange_gone(x); /* libmicrohttpd aborts if a connection is suspended */
+    http_handshakes_close(h);
     daemons_stop(h);
     text_jobs_end(h);
     http_clients_close(h->clients);
@@ -378,6 +397,7 @@ int http_turn(struct http *h)
     http_records_turn(h);
     int ping_ms = http_pings_write(h);
     changed_handle(h);
+    http_handshakes_resume(h);
     int timeout_ms = daemon_run(h->daemon);
     if (h->admin_daemon != NULL)
         timeout_ms = sooner(timeout_ms, daemon_run(h->admin_daemon));

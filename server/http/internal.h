@@ -36,6 +36,7 @@ struct http {
     /* The list of streams, in the order of their latest events, linked by `newer` and `older`. */
     struct exchange *oldest_stream, *newest_stream;
     struct http_clients *clients;
+    int handshakes_epoll; /* Has the sockets of suspended TLS handshakes. */
     struct text_jobs *text_jobs;
     uint64_t unread_bytes;        /* Sum of the exchanges' unread_bytes. */
     uint64_t bodies_bytes;        /* Bytes of bodies that have not been parsed. */
@@ -50,6 +51,14 @@ struct http {
     bool draining;           /* http_drain_begin or http_refuse_begin was called. */
     bool refuses;            /* http_refuse_begin was called. */
     bool ready_once; /* A completion found the gateway ready: later completions get no 503. */
+};
+
+/* A connection of the main daemon: libmicrohttpd's socket context. */
+struct http_connection {
+    struct http *http;
+    struct MHD_Connection *mhd;
+    struct http_client *client;
+    bool handshake_watched; /* The socket is in http->handshakes_epoll. */
 };
 
 struct route;
@@ -136,6 +145,16 @@ struct route {
 const struct route *http_route_find(const struct http *h, const char *url,
                                     char path_tail[LIMIT_NAME_BYTES]);
 bool http_route_allows(const struct route *route, const char *method);
+
+/* --- handshakes.c --- */
+
+enum status http_handshakes_open(struct http *h);
+/* Ends all handshakes. Call it before the daemon is stopped. */
+void http_handshakes_close(struct http *h);
+/* Paces the TLS handshake of a new connection. */
+void http_handshake_pace(struct http_connection *connection);
+/* Resumes the suspended connections for which bytes have arrived. */
+void http_handshakes_resume(struct http *h);
 
 /* --- answer.c --- */
 
@@ -286,9 +305,11 @@ uint32_t http_record_spans(const struct http_record *record, const uint64_t ids[
 
 /* --- headers.c --- */
 
+/* Returns the path of a request target, which is a path or a URL (RFC 9112, section 3.2.2). */
+const char *http_target_path(const char *target);
 /* Checks the headers, such as access, method and size. Sets fields such as body_expected. Returns
  * false, with the answer in *error, if the request is refused. */
-bool http_headers_check(struct exchange *exchange, const char *url, const char *method,
+bool http_headers_check(struct exchange *exchange, const char *target, const char *method,
                         struct api_error *error);
 /* Fills *error with the answer to a body that is too large. Returns false. */
 bool http_body_too_large(struct exchange *exchange, struct api_error *error);

@@ -12,8 +12,8 @@
 #define FILE_BYTES_MAX (256u << 10)
 #define CHAIN_MAX      8
 /* A replaced certificate is kept for this time: after it, each hand-shake that uses the certificate
- * has ended, or its connection has timed out (IDLE_SECONDS_MAX in http.c). */
-#define RETIRED_US 300000000
+ * has ended, or its connection has timed out (http/headers_ms, at most one hour). */
+#define RETIRED_US 7200000000ll
 
 struct http_certificate {
     struct http_certificate *older;

@@ -31,7 +31,7 @@ static pthread_mutex_t turn =
 /* Calls of server_pause that wait. A mutex alone is not fair: a busy loop would lock it again and
  * again before the waiting thread runs. */
 static atomic_uint pauses_waiting;
-static atomic_llong ahead_us;
+static atomic_llong ahead_us, step_us;
 static struct served_model model = {.references = 1,
                                     .name = "m"}; /* Its texts are fake_gateway's. */
 
@@ -40,12 +40,17 @@ static struct served_model model = {.references = 1,
 static int64_t now_us(void *self)
 {
     (void)self;
-    return clock_now_us(&clock_system) + ahead_us;
+    return clock_now_us(&clock_system) + (ahead_us += step_us);
 }
 
 void clock_advance(int64_t us)
 {
     ahead_us += us;
+}
+
+void clock_step(int64_t us)
+{
+    step_us = us;
 }
 
 void server_pause(void)

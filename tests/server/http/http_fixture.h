@@ -39,6 +39,8 @@ void server_pause(void);
 void server_resume(void);
 /* Moves the server's clock forward. */
 void clock_advance(int64_t us);
+/* From now on, the server's clock moves forward by this time whenever it is read. */
+void clock_step(int64_t us);
 /* Replaces the API keys by those of a key file with this text. */
 void keys_use(const char *text);
 

@@ -101,6 +101,33 @@ static void check_slow_connections_are_replaced(void)
     http_clients_close(all);
 }
 
+/* A flood of handshakes of one address delays neither the event loop nor other addresses. */
+static void check_handshakes_share_their_time(void)
+{
+    const int64_t half_us = HTTP_CLIENT_HANDSHAKES_US / 2, now_us = SECOND_US;
+    struct http_clients *all = clients_open(8, 2, 100);
+    struct http_client *flood[2] = {arrive(all, "10.0.0.1", 0, 0), arrive(all, "10.0.0.1", 1, 0)};
+    struct http_client *local = arrive(all, "127.0.0.1", 2, 0);
+    struct http_client *other = arrive(all, "10.0.0.2", 3, 0);
+    struct http_client *late = arrive(all, "10.0.0.3", 4, 0);
+    CHECK(http_client_handshake_permit(flood[0], now_us));
+    CHECK(http_client_handshake_permit(local, now_us + half_us - 1));
+    CHECK(http_client_handshake_permit(flood[1], now_us + half_us - 1));
+    CHECK(!http_client_handshake_permit(flood[0], now_us + half_us));
+    CHECK(!http_client_handshake_permit(local, now_us + half_us));
+    CHECK(http_client_handshake_permit(other, now_us + half_us));
+    CHECK(!http_client_handshake_permit(other, now_us + half_us));
+    CHECK(!http_client_handshake_permit(late, now_us + 2 * half_us));
+    http_clients_turn(all, now_us + 2 * half_us);
+    CHECK(http_client_handshake_permit(late, now_us + 2 * half_us));
+    CHECK(http_client_handshake_permit(local, now_us + 3 * half_us));
+    CHECK(http_client_handshake_permit(flood[0], now_us + 3 * half_us - 1));
+    struct http_client *clients[] = {flood[0], flood[1], local, other, late};
+    for (int i = 0; i < 5; i++)
+        http_client_remove(clients[i]);
+    http_clients_close(all);
+}
+
 /* A new client may send its headers, even if all places are taken: it is then refused with an
  * answer. Only when it is no longer young does it have to leave. */
 static void check_new_clients_wait_beyond_the_places(void)
@@ -280,6 +307,7 @@ static void check_random(void)
 int main(void)
 {
     check_slow_connections_are_replaced();
+    check_handshakes_share_their_time();
     check_new_clients_wait_beyond_the_places();
     check_places_are_kept();
     check_one_address_has_a_limit();

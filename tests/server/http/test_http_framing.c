@@ -47,6 +47,14 @@ int main(void)
     CHECK(ask_raw("GET /ping HTTP/1.1\r\nHost: a\r\nX(y): b\r\n\r\n") == 400);
     CHECK(ask_raw("GET /ping HTTP/1.1\r\nHost: a\r\nX-y_z: b\r\n\r\n") == 200);
     CHECK(ask_raw("GET /ping HTTP/1.0\r\n\r\n") == 200);
+    /* A server must accept a URL instead of a path (RFC 9112, section 3.2.2). */
+    CHECK(ask_raw("GET http://a:80/v1/models HTTP/1.1\r\nHost: a:80\r\n\r\n") == 200);
+    CHECK(ask_raw("GET HTTPS://A/ping?x=/y HTTP/1.1\r\nHost: a\r\n\r\n") == 200);
+    CHECK(ask_raw("GET http://a HTTP/1.1\r\nHost: a\r\n\r\n") == 404);
+    expect("there is no / here");
+    CHECK(ask_raw("GET http://a/ping HTTP/1.1\r\nHost: b\r\n\r\n") == 400);
+    expect("name different hosts");
+    CHECK(ask_raw("GET http://localhost/ping HTTP/1.1\r\nHost: localhost.b\r\n\r\n") == 400);
     CHECK(ask_raw("GET /ping HTTP/1.1\r\nHost: a\r\n\r\n") == 200);
     server_stop();
     return 0;

@@ -1,13 +1,16 @@
 /* Goal: TLS accepts no cipher with CBC and no key exchange by RSA encryption, and serves clients of
- * TLS 1.2 and 1.3. Method: handshakes of a GnuTLS client that offers one kind only, against a
- * certificate that the test makes. */
+ * TLS 1.2 and 1.3. Many handshakes at once, or handshakes that stop, do not occupy the event loop.
+ * Method: handshakes of a GnuTLS client that offers one kind only, against a certificate that the
+ * test makes; iterations of the event loop that the test runs itself. */
 #include "server/http/tls.h"
 #include "tests/check.h"
 #include "tests/server/http/http_fixture.h"
 
+#include <errno.h>
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -84,6 +87,108 @@ static bool served(const char *priorities)
     return good;
 }
 
+static char hello[4096]; /* A ClientHello. */
+static size_t hello_bytes;
+
+static ssize_t hello_push(gnutls_transport_ptr_t self, const void *data, size_t bytes)
+{
+    (void)self;
+    CHECK(bytes <= sizeof(hello) - hello_bytes);
+    memcpy(hello + hello_bytes, data, bytes);
+    hello_bytes += bytes;
+    return (ssize_t)bytes;
+}
+
+static ssize_t nothing_pull(gnutls_transport_ptr_t self, void *data, size_t bytes)
+{
+    (void)self;
+    (void)data;
+    (void)bytes;
+    errno = EAGAIN;
+    return -1;
+}
+
+static void hello_make(void)
+{
+    gnutls_certificate_credentials_t credentials;
+    gnutls_session_t session;
+    CHECK(gnutls_certificate_allocate_credentials(&credentials) == 0);
+    CHECK(gnutls_init(&session, GNUTLS_CLIENT | GNUTLS_NONBLOCK) == 0);
+    CHECK(gnutls_set_default_priority(session) == 0);
+    CHECK(gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, credentials) == 0);
+    gnutls_transport_set_push_function(session, hello_push);
+    gnutls_transport_set_pull_function(session, nothing_pull);
+    CHECK(gnutls_handshake(session) == GNUTLS_E_AGAIN && hello_bytes > 100);
+    gnutls_deinit(session);
+    gnutls_certificate_free_credentials(credentials);
+}
+
+static bool answered(int fd, int flags)
+{
+    char byte;
+    return recv(fd, &byte, 1, MSG_PEEK | flags) == 1;
+}
+
+/* In one iteration of the event loop, handshakes go on only until their time is used up. */
+static void check_handshakes_wait(void)
+{
+    enum { CLIENTS = 8 };
+    int fds[CLIENTS], early = 0;
+    server_pause();
+    clock_step(HTTP_CLIENT_HANDSHAKES_US / 8);
+    for (int i = 0; i < CLIENTS; i++) {
+        fds[i] = dial();
+        send_bytes(fds[i], hello, hello_bytes);
+    }
+    for (int turn = 0; turn < 100 && early == 0; turn++) {
+        http_turn(http);
+        for (int i = 0; i < CLIENTS; i++)
+            early += answered(fds[i], MSG_DONTWAIT);
+    }
+    CHECKF(early > 0 && early < CLIENTS, "%d", early);
+    clock_step(0);
+    server_resume();
+    for (int i = 0; i < CLIENTS; i++) {
+        CHECK(answered(fds[i], 0));
+        close(fds[i]);
+    }
+}
+
+/* A request is served, wherever its connection had to wait. */
+static void check_waiting_requests_are_served(void)
+{
+    for (int part = 1; part <= 10; part++) {
+        clock_step(HTTP_CLIENT_HANDSHAKES_US / part);
+        CHECK(served("NORMAL"));
+    }
+    clock_step(0);
+}
+
+/* Returns a client that has sent half of its ClientHello, which the server has read. */
+static int half_send(void)
+{
+    int fd = dial();
+    send_bytes(fd, hello, hello_bytes / 2);
+    server_pause();
+    for (int turn = 0; turn < 10; turn++)
+        http_turn(http);
+    CHECK(http_turn(http) != 0); /* The event loop may sleep. */
+    server_resume();
+    return fd;
+}
+
+static void check_stopped_handshakes(void)
+{
+    int fd = half_send();
+    send_bytes(fd, hello + hello_bytes / 2, hello_bytes - hello_bytes / 2);
+    CHECK(answered(fd, 0));
+    close(fd);
+    fd = half_send();
+    clock_advance(config.http.headers_ms * 1000ll);
+    wait_closed(fd);
+    close(half_send());
+}
+
 int main(void)
 {
     server_config_default();
@@ -96,7 +201,14 @@ int main(void)
     CHECK(!served("NORMAL:-VERS-ALL:+VERS-TLS1.2:-KX-ALL:+RSA"));
     CHECK(!served("NORMAL:-VERS-ALL:+VERS-TLS1.2:-CIPHER-ALL:+AES-128-CBC:+AES-256-CBC"));
     CHECK(!served("NORMAL:-VERS-ALL:+VERS-TLS1.1"));
+    hello_make();
+    check_handshakes_wait();
+    check_waiting_requests_are_served();
+    check_stopped_handshakes();
+    CHECK(served("NORMAL"));
+    int open = half_send();
     server_stop();
+    close(open);
     http_tls_use(NULL, 0);
     return 0;
 }
