@@ -11,9 +11,11 @@
 
 /* All zeros = no transfer was measured. */
 struct link_speed {
-    struct rates_line line; /* Through the points (bytes, microseconds). */
-    uint32_t transfers;     /* Number of recorded transfers, at most LINK_SPEED_TRANSFERS. */
-    double log_error;       /* Mean of |log(time / estimated time)|; older transfers count less. */
+    struct rates_line line;  /* Through the points (bytes, microseconds). */
+    struct rates_line large; /* The same, but transfers smaller than mean_bytes count less. */
+    uint32_t transfers;      /* Number of recorded transfers, at most LINK_SPEED_TRANSFERS. */
+    double mean_bytes;       /* Mean size of the transfers; older transfers count less. */
+    double log_error;        /* Mean of |log(time / estimated time)|; older transfers count less. */
     /* Greatest bytes / time of a recorded transfer; the time includes the latency. */
     double fastest_bytes_per_us;
 };

@@ -47,9 +47,35 @@ static void test_buffer(void)
     }
 }
 
+/* Transfers of a link that tc limited to 1 Gbit/s, as measured: its queue takes 100 KB at once. */
+static void test_small_transfers_of_a_slow_link(void)
+{
+    static const uint64_t measured[][2] = {
+        {61776000, 545821},   {83304000, 711453},   {84240000, 711453},   {27905280, 251892},
+        {69438720, 596026},   {20966400, 175793},   {37814400, 321788},   {68140800, 577137},
+        {19044480, 164184},   {87360, 265},         {74880, 165},         {162240, 951},
+        {52790400, 470351},   {70012800, 639852},   {101462400, 880964},  {147139200, 1273340},
+        {193564800, 1662715}, {257212800, 2230067}, {338457600, 2873192}, {373651200, 3167825},
+        {61776000, 522776},   {99590400, 840339},   {189072000, 1591118}, {112320, 517},
+        {33696000, 283494},   {13029120, 134401},   {52827840, 449915},   {21577920, 192974},
+        {22364160, 195782},   {24960, 142},         {24960, 83},          {35455680, 307572},
+        {36216960, 313026}};
+    struct link_speed speed = {.transfers = 0};
+    for (uint32_t i = 0; i < sizeof(measured) / sizeof(measured[0]); i++) {
+        link_speed_add(&speed, measured[i][0], measured[i][1]);
+        const struct link_estimate found = link_speed_estimate(&speed);
+        const double us = found.latency_us + 35e6 / (double)found.bytes_per_s * 1e6;
+        /* The first small transfer is the tenth. */
+        CHECKF(i < 9 || (us > 0.9 * 35e6 / 117 && us < 1.1 * 35e6 / 117),
+               "%u: %u us and %llu bytes/s", i, found.latency_us,
+               (unsigned long long)found.bytes_per_s);
+    }
+}
+
 int main(void)
 {
     test_buffer();
+    test_small_transfers_of_a_slow_link();
     struct link_speed speed = {.transfers = 0};
     CHECK(link_speed_estimate(&speed).bytes_per_s == 0);
     link_speed_add(&speed, 0, 5);
