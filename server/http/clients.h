@@ -34,9 +34,9 @@ enum http_client_state {
 /* For this time a new connection is not replaced by a connection of another address. */
 #define HTTP_CLIENT_YOUNG_US 250000
 
-/* Longest time from the first TLS handshake after a call of http_clients_turn to the begin of the
- * last one before the next call. Half of it is kept for addresses that had no handshake in this
- * time. */
+/* In each iteration of the event loop (from one call of http_clients_turn to the next), no TLS
+ * handshake goes on later than this time after the first one. After half of this time, only
+ * addresses that had no handshake in the iteration may begin one. */
 #define HTTP_CLIENT_HANDSHAKES_US 20000
 
 struct http_clients;

@@ -11,7 +11,7 @@
 
 #define FILE_BYTES_MAX (256u << 10)
 #define CHAIN_MAX      8
-/* A replaced certificate is kept for this time: after it, each hand-shake that uses the certificate
+/* A replaced certificate is kept for this time: after it, each handshake that uses the certificate
  * has ended, or its connection has timed out (http/headers_ms, at most one hour). */
 #define RETIRED_US 7200000000ll
 

@@ -28,7 +28,7 @@ void http_certificate_free(struct http_certificate *certificate); /* NULL is fin
 int64_t http_certificate_expires(const struct http_certificate *certificate);
 
 /* Uses this certificate for new connections, and takes over its memory. Frees the certificates that
- * were replaced at least two hours ago: no TLS hand-shake still uses them. NULL = frees all
+ * were replaced at least two hours ago: no TLS handshake still uses them. NULL = frees all
  * certificates; requires that http_close was called. */
 void http_tls_use(struct http_certificate *certificate, int64_t now_us);
 
