@@ -43,7 +43,7 @@ def options():
     parser.add_argument("--key", choices=KEYS, default="ec", help="of the certificate (%(default)s)")
     parser.add_argument("--host", default="127.0.0.1",
                         help="address of the gateway (%(default)s); one of the host's other addresses has "
-                             "http/connections_per_address_max")
+                             "http/connections_per_address_max, but is open to the network, without API keys")
     parser.add_argument("--floods", default=",".join(FLOODS), help="(%(default)s)")
     parser.add_argument("--flood", help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
@@ -126,15 +126,17 @@ class Flood:
                 self.close(fd)
 
 
-def flood(kind, address, connections):
+def flood(kind, address, connections, seconds):
     hello = client_hello()
-    text = {"stopped": hello[:len(hello) // 2], "garbage": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"}.get(kind, hello)
+    text = {"stopped": hello[:len(hello) // 2],
+            "garbage": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"}.get(kind, hello)
     attack = Flood(address, connections, text)
 
     def end(*_):
         print(attack.ended, flush=True)
         os._exit(0)
     signal.signal(signal.SIGTERM, end)
+    signal.alarm(int(seconds) + 60)  # If nobody ends this process.
     attack.burst() if kind == "burst" else attack.steady()
 
 
@@ -198,7 +200,8 @@ def measure(kind, settings, gateway, address):
     attack = None
     if kind != "none":
         words = ["nice", "-n", "19", sys.executable, os.path.abspath(__file__), "--flood", kind, "--host", address[0],
-                 "--port", str(address[1]), "--connections", str(settings.connections)]
+                 "--port", str(address[1]), "--connections", str(settings.connections),
+                 "--seconds", str(settings.seconds)]
         attack = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         time.sleep(1)
     begun, cpu = time.monotonic(), cpu_seconds(gateway)
@@ -232,7 +235,7 @@ def certificate(folder, key):
 def main():
     settings = options()
     if settings.flood:
-        return flood(settings.flood, (settings.host, settings.port), settings.connections)
+        return flood(settings.flood, (settings.host, settings.port), settings.connections, settings.seconds)
     with tempfile.TemporaryDirectory() as folder:
         cert, key = certificate(folder, settings.key)
         config = {"http": {"listen": f"{settings.host}:0"}, "machines": {"prompt-0": {"device": "wait:330+0"},
