@@ -17,10 +17,12 @@ struct compute_lanes_ops {
     uint32_t (*count)(const struct compute *c);
     /* Returns how many lanes should compute a batch of row_count rows; 1 = the device computes the
      * batch without lanes. The result is 1 or the result of `count`. compute_options.lanes says how
-     * `pick` decides. With COMPUTE_LANES_AUTO, the CPU backend measures from time to time how fast
-     * its threads exchange a cache line, so two calls with the same row_count may give different
-     * results. */
+     * `pick` decides. With COMPUTE_LANES_AUTO, the CPU backend compares the times of batches with
+     * and without lanes, so two calls with the same row_count may give different results. */
     uint32_t (*pick)(struct compute *c, uint32_t row_count);
+    /* Tells the device that the batch of the latest `pick` has been computed. Not called for a batch
+     * that was abandoned. */
+    void (*done)(struct compute *c);
     /* Returns lane i: a device that can open activations and compute all operations on rows. c owns
      * the lane. Requires that the device has lanes, and i < `count`. */
     struct compute *(*lane)(struct compute *c, uint32_t i);

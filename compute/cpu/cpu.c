@@ -237,6 +237,7 @@ static void cpu_gather(struct compute *c, const float *x, const uint32_t *rows, 
 static const struct compute_lanes_ops cpu_lanes = {
     .count = cpu_lanes_count,
     .pick = cpu_lanes_pick,
+    .done = cpu_lanes_done,
     .lane = cpu_lane,
     .run = cpu_lanes_run,
 };

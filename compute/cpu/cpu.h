@@ -202,6 +202,7 @@ void cpu_lanes_close(struct lanes *lanes); /* NULL is fine. */
 void cpu_lanes_forget(struct lanes *lanes, const struct compute_matrix *m);
 uint32_t cpu_lanes_count(const struct compute *c);
 uint32_t cpu_lanes_pick(struct compute *c, uint32_t row_count);
+void cpu_lanes_done(struct compute *c);
 struct compute *cpu_lane(struct compute *c, uint32_t i);
 void cpu_lanes_run(struct compute *c, uint32_t count, void (*step)(void *context, uint32_t i),
                    void *context);

@@ -1,17 +1,19 @@
 /* lanes: each thread as a device of its own (compute/lanes.h), and when that is faster.
  *
- * Cores that share a last-level cache share a batch best by columns of the weights: each reads a
- * part of them. Between cores with different last-level caches, every cache line that one core
- * writes and another reads takes half a microsecond, and a decode step has some thousands of such
- * lines; also, each core has its own path to memory. There lanes are faster (docs/performance.md
- * measures both). A virtual machine's cores can move from one situation to the other while it runs,
- * and what it reports about its caches is not true. So the distance between cores is measured: two
- * threads exchange a cache line for a few microseconds. */
+ * Threads that share the products each read a part of the weights, but every cache line that one
+ * core writes and another reads must travel between the cores, and a decode step has some thousands
+ * of such lines. Lanes read all weights several times, each core over its own path to memory. Which
+ * way is faster depends on the CPU and on the batch (docs/performance.md measures both), so batches
+ * are timed (lane_choice.h). At first, the distance between the cores decides: two threads exchange
+ * a cache line for a few microseconds. A virtual machine's cores can become near or far while it
+ * runs, and what it reports about its caches is not true. */
 #include "compute/cpu/cpu.h"
+#include "compute/cpu/lane_choice.h"
 
 #include "common/clock.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +23,9 @@
  * threads that take items from each other's shares end at the same time. */
 #define LANE_ROWS_MIN 4
 #define LANE_ROWS_MAX 128
-/* Round trip of one cache line, best of several: 60 to 100 ns within one last-level cache, 240 to
- * 400 ns between two. */
+/* Round trip of one cache line, best of several, on AMD CPUs: 60 to 100 ns within one last-level
+ * cache, 240 to 400 ns between two. Only a first guess depends on it: on an Intel CPU, cores with
+ * one last-level cache can be above it. */
 #define FAR_NS       160
 #define PROBE_ROUNDS 8
 /* Beyond this the other thread is not running, and the probe has no result. */
@@ -36,6 +39,14 @@ struct lanes {
     bool far_probed; /* Result of the last probe; `far` changes only after two equal results. */
     int64_t probed_ns;
     uint32_t probed; /* Thread of the last probe. */
+    struct lane_choice choice;
+    /* The latest batch for which `choice` was asked; rows 0 = it was not asked. */
+    struct {
+        uint32_t rows;
+        bool far;
+        bool in_lanes;
+        int64_t begun_ns;
+    } batch;
     struct compute *lanes[WORKERS_THREADS_MAX];
 };
 
@@ -113,9 +124,27 @@ uint32_t cpu_lanes_pick(struct compute *c, uint32_t row_count)
         return 1;
     if (lanes->when == COMPUTE_LANES_ALWAYS)
         return lanes->count;
+    lanes->batch.rows = 0;
     if (row_count < LANE_ROWS_MIN * lanes->count || row_count > LANE_ROWS_MAX * lanes->count)
         return 1;
-    return lanes_far(c) ? lanes->count : 1;
+    lanes->batch.far = lanes_far(c);
+    lanes->batch.rows = row_count;
+    lanes->batch.begun_ns = clock_system_ns();
+    lanes->batch.in_lanes = lane_choice_pick(&lanes->choice, row_count, lanes->count,
+                                             lanes->batch.far, lanes->batch.begun_ns / 1000);
+    return lanes->batch.in_lanes ? lanes->count : 1;
+}
+
+void cpu_lanes_done(struct compute *c)
+{
+    struct lanes *lanes = c->lanes;
+    if (lanes == NULL || lanes->batch.rows == 0)
+        return;
+    const int64_t now_ns = clock_system_ns();
+    lane_choice_add(&lanes->choice, lanes->batch.rows, lanes->count, lanes->batch.far,
+                    lanes->batch.in_lanes, now_ns / 1000,
+                    fmax(1, (double)(now_ns - lanes->batch.begun_ns)) * 1e-3);
+    lanes->batch.rows = 0;
 }
 
 struct compute *cpu_lane(struct compute *c, uint32_t i)

@@ -141,10 +141,11 @@ struct pass {
     const struct forward_batch *batch;
     struct forward_lane *lanes;
     uint32_t lane_count;
-    bool tail; /* The last layer is computed only for rows whose logits are wanted. */
+    bool is_timed; /* The device chose lane_count, and wants to know when the pass ends. */
+    bool tail;     /* The last layer is computed only for rows whose logits are wanted. */
     /* A step computes the rest of layer `before`, whose K and V are stored, and stores K and V of
      * layer `next`. weights NULL = no such layer: no `before` at the beginning (token ids are
-     * embedded), no `next` at the end. With neither, the step computes the logits. */
+     * embedded), no `next` at the end. */
     struct forward_layer before;
     struct forward_layer next;
 };
@@ -159,10 +160,6 @@ static void pass_step(void *context, uint32_t i)
     const bool first = pass->before.weights == NULL, last = pass->next.weights == NULL;
     if (lane->batch.row_count == 0)
         return;
-    if (first && last) {
-        forward_lane_logits(f, lane, batch, pass->tail);
-        return;
-    }
     if (!first)
         forward_lane_finish(f, lane, &pass->before, batch, last && pass->tail);
     else if (model_has_first(f->m))
@@ -178,6 +175,19 @@ static void pass_run(struct pass *pass)
         pass_step(pass, 0);
     else
         m->ops->lanes->run(m->compute, pass->lane_count, pass_step, pass);
+}
+
+/* The whole device computes the logits, also after lanes: the rows with logits may all be in one
+ * lane, and each lane would read the whole vocabulary. */
+static void pass_logits(const struct pass *pass)
+{
+    struct forward *f = pass->f;
+    const struct forward_batch *batch = pass->batch;
+    if (pass->tail)
+        forward_vocabulary(f, &f->lanes[0], f->tail_residual, NULL, batch->logits_count, f->logits);
+    else
+        forward_vocabulary(f, &f->lanes[0], f->residual, batch->logits_rows, batch->logits_count,
+                           f->logits);
 }
 
 static struct forward_layer layer_at(const struct model *m, const struct model_kv *kv, uint32_t i)
@@ -205,9 +215,8 @@ static void pass_lanes(struct pass *pass)
     const struct forward_batch *batch = pass->batch;
     const struct compute_ops *ops = f->m->ops;
     const uint32_t rows = batch->batch.row_count;
-    const uint32_t count = rows <= forward_lanes_rows(f) && f->lane_count > 1
-                               ? ops->lanes->pick(f->m->compute, rows)
-                               : 1;
+    pass->is_timed = rows <= forward_lanes_rows(f) && f->lane_count > 1;
+    const uint32_t count = pass->is_timed ? ops->lanes->pick(f->m->compute, rows) : 1;
     pass->lane_count = count;
     pass->lanes = count > 1 ? f->lanes + 1 : f->lanes;
     if (count > 1) {
@@ -270,7 +279,7 @@ static bool pass_all(struct pass *pass, const struct model_kv *kv)
     pass_run(pass);
     pass->before.weights = NULL;
     if (model_has_last(m) && batch->logits_count > 0)
-        pass_run(pass);
+        pass_logits(pass);
     return true;
 }
 
@@ -342,6 +351,8 @@ bool forward_run(struct forward *f, const struct forward_batch *batch, const str
     } else if (!pass_all(&pass, kv)) {
         return false;
     }
+    if (pass.is_timed)
+        m->ops->lanes->done(m->compute);
     if (model_has_last(m))
         logits_take(f, batch->logits_count, logits_out);
     return true;

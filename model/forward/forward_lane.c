@@ -365,18 +365,3 @@ void forward_vocabulary(const struct forward *f, const struct forward_lane *lane
     if (forward_in_group(f))
         forward_group_logits(f, lane->compute, count, f->logits_part, logits);
 }
-
-void forward_lane_logits(struct forward *f, struct forward_lane *lane,
-                         const struct forward_batch *batch, bool tail)
-{
-    const struct model_hyper *h = &f->m->hyper;
-    const size_t first = lane->logits_first;
-    if (lane->logits_count == 0)
-        return;
-    if (tail)
-        forward_vocabulary(f, lane, f->tail_residual + first * h->hidden, NULL, lane->logits_count,
-                           f->logits + first * h->vocab);
-    else
-        forward_vocabulary(f, lane, f->residual, batch->logits_rows + first, lane->logits_count,
-                           f->logits + first * h->vocab);
-}

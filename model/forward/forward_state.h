@@ -216,10 +216,6 @@ void forward_lane_experts(struct forward *f, struct forward_lane *lane,
  * function may overwrite `branch`. */
 void forward_branch_add(const struct forward *f, struct compute *c, uint32_t row_count,
                         const float *post_norm, float *branch, float *x);
-/* Computes the logits of the lane's entries of logits_rows. tail: true = the rows are in
- * tail_residual. */
-void forward_lane_logits(struct forward *f, struct forward_lane *lane,
-                         const struct forward_batch *batch, bool tail);
 /* Computes `count` rows of `logits`: row i from row rows[i] of x (rows NULL = row i of x). */
 void forward_vocabulary(const struct forward *f, const struct forward_lane *lane, const float *x,
                         const uint32_t *rows, uint32_t count, float *logits);
