@@ -136,7 +136,7 @@ def flood(kind, address, connections, seconds):
         print(attack.ended, flush=True)
         os._exit(0)
     signal.signal(signal.SIGTERM, end)
-    signal.alarm(int(seconds) + 60)  # If nobody ends this process.
+    signal.alarm(int(seconds) + 60)  # Ends this process if the bench could not.
     attack.burst() if kind == "burst" else attack.steady()
 
 

@@ -7,20 +7,21 @@
 #include <math.h>
 #include <stddef.h>
 
-/* Two batches make a sample if the second ends this long after the first, and if their rows differ
- * by at most one in ROWS_PART. */
+/* Two batches are compared if their ends are at most PAIR_US_MAX microseconds apart, and if their
+ * numbers of rows differ by at most an eighth of the larger one. */
 #define PAIR_US_MAX 500000
 #define ROWS_PART   8
 
 /* With fewer samples, the distance of the cores decides. */
 #define SAMPLES_MIN 4
-/* The mean is over about so many samples. */
+/* Each new sample has at least a weight of 1 / SAMPLES_MAX in the mean. */
 #define SAMPLES_MAX 32
-/* A sample counts as at most this factor: e^0.7 is about 2. */
+/* Logarithms of ratios are limited to ±0.7: a batch counts as at most twice as slow or fast. */
 #define SAMPLE_MOST 0.7
 
-/* One in so many batches is computed in the other way: while there are few samples, later, and
- * later if one way is clearly faster (so that at most 1 % of the steps are slower). */
+/* One in N batches is computed in the slower way. N is EXPLORE_FIRST until half of SAMPLES_MAX
+ * samples are known; then EXPLORE_CLOSE, or EXPLORE_CLEAR if one way is at least 5 % faster: then
+ * less than 1 % of the gaps between tokens become longer, which leaves their P99 as it is. */
 #define EXPLORE_FIRST 4
 #define EXPLORE_CLOSE 32
 #define EXPLORE_CLEAR 256

@@ -17,11 +17,12 @@
 /* Class i has batches with 4 × 2^i to 4 × 2^(i+1) - 1 rows per lane; the last class also has larger
  * ones, the first also smaller ones. */
 #define LANE_CHOICE_CLASSES 6
-#define LANE_CHOICE_LATEST  4
+/* Latest batches of a class with which the next one can be compared. */
+#define LANE_CHOICE_LATEST 4
 
 struct lane_choice_class {
     double log_ratio; /* Mean logarithm of (time with lanes / time without) per row. */
-    uint32_t samples; /* Up to a limit. */
+    uint32_t samples; /* Samples in the mean; counted up to a limit. */
     uint64_t asked;   /* Calls of lane_choice_pick. */
     uint64_t added;   /* Calls of lane_choice_add. */
     struct lane_choice_batch {
@@ -29,7 +30,7 @@ struct lane_choice_class {
         bool in_lanes;
         double us;
         int64_t ended_us;
-    } latest[LANE_CHOICE_LATEST]; /* A ring, so that batches of several sizes may alternate. */
+    } latest[LANE_CHOICE_LATEST]; /* Ring of batches. Batches of several sizes may alternate. */
 };
 
 /* All zeros = nothing is known. */

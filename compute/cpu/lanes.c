@@ -24,8 +24,8 @@
 #define LANE_ROWS_MIN 4
 #define LANE_ROWS_MAX 128
 /* Round trip of one cache line, best of several, on AMD CPUs: 60 to 100 ns within one last-level
- * cache, 240 to 400 ns between two. Only a first guess depends on it: on an Intel CPU, cores with
- * one last-level cache can be above it. */
+ * cache, 240 to 400 ns between two. Only the first guess depends on it: on Intel Ice Lake it
+ * is often longer, although lanes are slower there. */
 #define FAR_NS       160
 #define PROBE_ROUNDS 8
 /* Beyond this the other thread is not running, and the probe has no result. */

@@ -2,7 +2,8 @@
  * lanes. Every lane embeds its rows and stores K and V of the first layer. Then, layer by layer,
  * the lanes wait for each other (layer_done is called, and the transfer of this layer's KV overlaps
  * the rest of the layer), and each lane computes the rest of the layer and stores K and V of the
- * next one. The computation of a layer is in forward_lane.c. */
+ * next one. At the end, the whole device computes the logits. The computation of a layer is in
+ * forward_lane.c. */
 #include "model/forward/forward_state.h"
 
 #include <assert.h>

@@ -89,8 +89,8 @@ static bool has_part(const struct forward *f)
 
 /* Arrays that are never in use at the same time share memory. For the whole device these are: q, k
  * and v; then gate and up; then the logits. Lanes are not synchronised, so each has its own k, v,
- * gate and up behind q of the rows that lanes may share. Their logits may overlap these, because
- * the lanes wait for each other before the logits are computed. */
+ * gate and up behind q of the rows that lanes may share. The logits may overlap these, because the
+ * lanes have ended before the device computes the logits. */
 static size_t lay_all(struct forward *f, float *memory)
 {
     const struct model_hyper *h = &f->m->hyper;
@@ -219,12 +219,14 @@ static enum status open_activations(struct forward *f, struct forward_lane *lane
     const struct model_hyper *h = &f->m->hyper;
     const struct compute_ops *ops = f->m->ops;
     struct compute *c = lane->compute;
-    uint32_t hidden_rows = lane->slab_rows > f->logits_max ? lane->slab_rows : f->logits_max;
+    const bool is_device = lane == f->lanes; /* It also computes the logits. */
+    const uint32_t hidden_rows =
+        is_device && f->logits_max > lane->slab_rows ? f->logits_max : lane->slab_rows;
     /* `hidden` and `ffn` are refined: rounding costs most accuracy in blocks with an outlier.
      * Attention's result has few outliers (docs/numbers.md). */
     enum status status = ops->activations_open(
         c, hidden_rows, h->hidden, needs->hidden | COMPUTE_NEEDS_REFINED, &lane->hidden);
-    const uint32_t rows = lane == f->lanes ? f->rows_max : forward_lanes_rows(f);
+    const uint32_t rows = is_device ? f->rows_max : forward_lanes_rows(f);
     if (status == ST_OK)
         status =
             ops->activations_open(c, rows, forward_heads_width(f->m), needs->heads, &lane->heads);

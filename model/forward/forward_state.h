@@ -5,8 +5,8 @@
  * A lane is a range of consecutive rows of a batch, with the memory for computing these rows. A
  * batch has one lane, or several if this is faster (compute_lanes_ops.pick). The functions run on
  * the thread that uses the struct forward. If a batch has several lanes, compute_lanes_ops.run
- * calls the functions for each lane, and the lanes wait for each other once per layer and before
- * the logits.
+ * calls the functions for each lane, and the lanes wait for each other once per layer. Then the
+ * whole device (forward.lanes[0]) computes the logits.
  *
  * The residual stream is the row of `hidden` numbers to which each layer adds the results of its
  * attention and of its feed-forward. */
