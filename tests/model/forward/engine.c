@@ -45,6 +45,8 @@ void engine_open(const struct model_file *g, const struct engine_options *option
     if (options->device != NULL)
         CHECKF(compute_device_find(options->device, &out->ops, &compute_options, &error) == ST_OK,
                "%s", error.text);
+    if (options->ops != NULL)
+        out->ops = options->ops;
     CHECKF(out->ops->open(&compute_options, &out->compute, &error) == ST_OK, "%s", error.text);
     if (options->group != NULL)
         ranks_join(options->group, out->ops, out->compute);

@@ -10,6 +10,7 @@
 
 struct engine_options {
     const char *device; /* As in a config, such as "cuda:0"; only one stage. NULL = the CPU. */
+    const struct compute_ops *ops; /* Used instead of the device's functions; NULL = those. */
     uint32_t threads;
     enum compute_isa isa;
     enum compute_lanes lanes;
