@@ -82,7 +82,7 @@ void cpu_activations_begin(struct compute_activations *a, uint32_t row_count)
 {
     assert(row_count <= a->rows_max);
     a->tile_rows = cpu_tile_rows(row_count);
-    a->few = row_count < CPU_UNPACK_ROWS_MIN;
+    a->few = row_count < CPU_STRIPS_ROWS_MIN;
 }
 
 struct row_job {

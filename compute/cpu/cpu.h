@@ -54,7 +54,9 @@ enum cpu_choice { CPU_CHOICE_AUTO, CPU_CHOICE_NEVER, CPU_CHOICE_ALWAYS };
 
 /* How products of many rows with a form of weights are computed. */
 struct cpu_product_way {
-    bool unpack; /* Each group of weights is first unpacked to bytes (kernels_product.unpack). */
+    /* In products of at least so many rows, each group of weights is first unpacked to bytes
+     * (kernels_product.unpack). UINT32_MAX = never. */
+    uint32_t unpack_rows;
     bool strips; /* Tile registers (kernels.gemm_strips), if the activations have strips. */
 };
 
@@ -141,10 +143,8 @@ struct compute_activations {
     bool few; /* The batch has too few rows for strips: `strips` is not written. */
 };
 
-/* Fewest rows of a batch for which each group of weights is unpacked. With fewer rows, unpacking
- * takes longer than it saves: with some forms from 12 rows on, with all from 32 on (Sapphire
- * Rapids). */
-#define CPU_UNPACK_ROWS_MIN 32
+/* Fewest rows of a batch whose activations are also written as strips: two whole strips. */
+#define CPU_STRIPS_ROWS_MIN (2 * KERNELS_STRIP_ROWS)
 
 /* Returns 64-byte aligned memory, not zeroed; NULL = no memory. Pages of large pieces take no
  * memory until they are written. The caller frees the memory with free(). */

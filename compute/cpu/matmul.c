@@ -111,7 +111,7 @@ static void product_multiply(const struct matmul *job, const struct compute_matr
         p->codes = types_codes(m->type);
         p->factor = types_scale_factor(m->type);
         p->tile_rows = job->a->tile_rows;
-        p->unpack = m->way.unpack && p->rows >= CPU_UNPACK_ROWS_MIN;
+        p->unpack = p->rows >= m->way.unpack_rows;
         p->tiles = job->a->blocks + block;
         p->second_planes = job->a->second_planes != NULL ? job->a->second_planes + block : NULL;
         if (job->strips) {

@@ -27,6 +27,12 @@
 #define BLOCKS  16
 #define REPEATS 9
 
+/* Numbers of rows for which unpacking is measured, rising. Unpacking is never faster with one tile.
+ */
+static const uint32_t unpack_rows[] = {2 * TILE_ROWS, 3 * TILE_ROWS,  4 * TILE_ROWS,
+                                       6 * TILE_ROWS, 10 * TILE_ROWS, ROWS};
+#define UNPACK_COUNT (sizeof(unpack_rows) / sizeof(unpack_rows[0]))
+
 /* Returns true if the CPU has AMX, and the operating system saves its registers for the threads of
  * this process. Linux wants to be asked. */
 static bool amx_permitted(void)
@@ -88,53 +94,71 @@ static bool probe_open(enum kernels_form form, struct probe *out)
 
 enum way { WAY_PLAIN, WAY_UNPACK, WAY_STRIPS, WAY_COUNT };
 
-/* Measures the shortest of several runs in each way, in turn. */
-static void measure(const struct compute *c, enum kernels_form form, const struct probe *probe,
-                    bool strips, int64_t shortest_us[WAY_COUNT])
+/* Returns how long a product of `rows` rows takes, repeated so often that it has about 4 × ROWS
+ * rows. */
+static int64_t product_time_us(const struct compute *c, enum kernels_form form,
+                               const struct probe *probe, uint32_t rows, enum way way)
 {
     static const int8_t codes[16] = {0};
-    struct kernels_product p = {.form = form,
-                                .codes = codes,
-                                .factor = 1,
-                                .weights = probe->weights,
-                                .groups = 1,
-                                .blocks = BLOCKS,
-                                .tiles = probe->tiles,
-                                .tile_rows = TILE_ROWS,
-                                .strips = probe->strips,
-                                .rows = ROWS,
-                                .outputs = GROUP_ROWS,
-                                .y = probe->y,
-                                .y_stride = GROUP_ROWS};
+    const struct kernels_product p = {.form = form,
+                                      .codes = codes,
+                                      .factor = 1,
+                                      .weights = probe->weights,
+                                      .groups = 1,
+                                      .blocks = BLOCKS,
+                                      .tiles = probe->tiles,
+                                      .tile_rows = TILE_ROWS,
+                                      .strips = probe->strips,
+                                      .unpack = way == WAY_UNPACK,
+                                      .rows = rows,
+                                      .outputs = GROUP_ROWS,
+                                      .y = probe->y,
+                                      .y_stride = GROUP_ROWS};
+    const int64_t begin = clock_now_us(&clock_system);
+    for (uint32_t k = 0; k < 4 * ROWS / rows; k++)
+        (way == WAY_STRIPS ? c->kernels->gemm_strips : c->kernels->gemm_quantised)(&p);
+    return clock_now_us(&clock_system) - begin;
+}
+
+/* Measures the shortest of several runs in each way, in turn. */
+static void ways_measure(const struct compute *c, enum kernels_form form, const struct probe *probe,
+                         uint32_t rows, bool strips, int64_t shortest_us[WAY_COUNT])
+{
     const enum way ways = strips ? WAY_COUNT : WAY_STRIPS;
     for (enum way way = 0; way < WAY_COUNT; way++)
         shortest_us[way] = INT64_MAX;
     for (uint32_t i = 0; i < REPEATS * (uint32_t)ways; i++) {
         const enum way way = (enum way)(i % (uint32_t)ways);
-        p.unpack = way == WAY_UNPACK;
-        int64_t begin = clock_now_us(&clock_system);
-        for (uint32_t k = 0; k < 2; k++)
-            (way == WAY_STRIPS ? c->kernels->gemm_strips : c->kernels->gemm_quantised)(&p);
-        int64_t took = clock_now_us(&clock_system) - begin;
+        const int64_t took = product_time_us(c, form, probe, rows, way);
         if (took < shortest_us[way])
             shortest_us[way] = took;
     }
 }
 
-/* Returns the faster ways: unpacking, if it takes at least 2 % less time; strips, if they take at
- * least 5 % less than the best other way, because strips are also written. */
-static struct cpu_product_way ways_compare(const int64_t us[WAY_COUNT])
+/* Returns true if unpacking takes at least 2 % less time. */
+static bool unpack_pays(const int64_t us[WAY_COUNT])
 {
-    struct cpu_product_way pays = {.unpack = us[WAY_UNPACK] * 50 < us[WAY_PLAIN] * 49};
-    const int64_t other = pays.unpack ? us[WAY_UNPACK] : us[WAY_PLAIN];
-    pays.strips = us[WAY_STRIPS] != INT64_MAX && us[WAY_STRIPS] * 20 < other * 19;
-    return pays;
+    return us[WAY_UNPACK] * 50 < us[WAY_PLAIN] * 49;
 }
 
-/* Returns true if the rule is ALWAYS, or is AUTO and the measured way pays. */
-static bool rule_apply(enum cpu_choice rule, bool pays)
+/* Returns the faster ways. Strips must take at least 5 % less than the best other way, because
+ * strips are also written. Unpacking begins one step after the smallest number of rows from which
+ * on it always pays here, where the weights are in the L1 cache: of weights from memory, unpacking
+ * takes longer (six forms on Ice Lake: it pays from 18 to 48 rows on, here from 12 to 36). */
+static struct cpu_product_way ways_compare(const struct compute *c, enum kernels_form form,
+                                           const struct probe *probe, bool strips)
 {
-    return rule == CPU_CHOICE_ALWAYS || (rule == CPU_CHOICE_AUTO && pays);
+    struct cpu_product_way pays = {.unpack_rows = UINT32_MAX};
+    int64_t us[WAY_COUNT];
+    ways_measure(c, form, probe, ROWS, strips, us);
+    const int64_t other = unpack_pays(us) ? us[WAY_UNPACK] : us[WAY_PLAIN];
+    pays.strips = us[WAY_STRIPS] != INT64_MAX && us[WAY_STRIPS] * 20 < other * 19;
+    for (size_t i = UNPACK_COUNT; i > 0 && unpack_pays(us); i--) {
+        pays.unpack_rows = unpack_rows[i < UNPACK_COUNT ? i : i - 1];
+        if (i > 1)
+            ways_measure(c, form, probe, unpack_rows[i - 2], false, us);
+    }
+    return pays;
 }
 
 struct cpu_product_way cpu_product_way(struct compute *c, enum kernels_form form)
@@ -144,14 +168,16 @@ struct cpu_product_way cpu_product_way(struct compute *c, enum kernels_form form
     const bool strips = choice->strips != CPU_CHOICE_NEVER && !layout_has_halves(form);
     struct probe probe;
     if (measures && !choice->known[form] && probe_open(form, &probe)) {
-        int64_t shortest_us[WAY_COUNT];
-        measure(c, form, &probe, strips, shortest_us);
-        choice->pays[form] = ways_compare(shortest_us);
+        choice->pays[form] = ways_compare(c, form, &probe, strips);
         choice->known[form] = true;
         probe_close(&probe);
     }
-    return (struct cpu_product_way){
-        .unpack = rule_apply(choice->unpack, choice->pays[form].unpack),
-        .strips = strips && rule_apply(choice->strips, choice->pays[form].strips),
-    };
+    struct cpu_product_way way = {.unpack_rows = UINT32_MAX};
+    if (choice->known[form])
+        way = choice->pays[form];
+    if (choice->unpack != CPU_CHOICE_AUTO)
+        way.unpack_rows = choice->unpack == CPU_CHOICE_ALWAYS ? unpack_rows[0] : UINT32_MAX;
+    if (choice->strips != CPU_CHOICE_AUTO)
+        way.strips = strips && choice->strips == CPU_CHOICE_ALWAYS;
+    return way;
 }

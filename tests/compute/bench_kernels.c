@@ -70,7 +70,7 @@ static void bench(struct compute *c, enum compute_type type)
         uint32_t n = counts[i];
         float *x = fixture_floats((size_t)n * cols), *y = fixture_floats((size_t)n * ROWS);
         struct compute_activations *a = fixture_activations(c, x, n, cols, OPS->matrix_needs(m[0]));
-        a->few = n < CPU_UNPACK_ROWS_MIN;
+        a->few = n < CPU_STRIPS_ROWS_MIN;
         double times[25], peaks[25];
         int repeats = n > 64 ? 3 : n > 6 ? 9 : 25;
         for (int k = 0; k < repeats; k++) {

@@ -516,7 +516,7 @@ int main(void)
                               .refined = i >= 3 && i != 6 && i != 8,
                               .rows = 1 + fixture_below(100),
                               .cols = unit * (1 + fixture_below(unit == 1 ? 300 : 512 / unit)),
-                              .count = unpack ? 32 + fixture_below(40)
+                              .count = unpack ? 12 + fixture_below(60)
                                        : amx  ? 1 + fixture_below(70)
                                               : 1 + fixture_below(i < 3 ? 7 : 45)};
             setenv("CLEAVE_UNPACK", unpack ? "always" : "never", 1);
